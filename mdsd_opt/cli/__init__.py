@@ -34,7 +34,7 @@ def main() -> None:
             verb = " ".join(sys.argv[1:2])
             expect_kernels(KERNELS.get(verb, ()))
             with waiting(verb), warnings_as_remarks():
-                app()
+                app(prog_name="mdsd-opt")
         finally:
             if not sys.stdout.closed:  # a disk that is full shows before the exit code is settled
                 sys.stdout.flush()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.cli.commands import HELP, Named, made
+from mdsd_opt.errors import InvalidInput
 
 #: Sentence on each verb, in the order of the help.
 _VERBS = {
@@ -38,11 +41,38 @@ def _made(name: str) -> Any:
     return verb if isinstance(verb, Named) else made(verb, name, _VERBS[name])
 
 
+#: What Typer raises for words that make no command, wherever its version has it.
+_USAGE: Any = typer.BadParameter.__base__
+
+
 class _Program(Named):
     """Program of all verbs."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(_VERBS, _made, **settings)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _in_a_line(ctx) if args else nullcontext():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _in_a_line(ctx):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _in_a_line(ctx: Any) -> Iterator[None]:
+    """What is wrong with the words of a command, in a line, and where it says what it takes."""
+    try:
+        yield
+    except _USAGE as error:
+        of: Any = error
+        path = (of.ctx or ctx).command_path.partition(" ")[2] or ctx.invoked_subcommand or ""
+        told = of.format_message().rstrip(".")
+        raise InvalidInput(
+            f"{told[:1].lower()}{told[1:]}; {' '.join(['mdsd-opt', *path.split(), '-h'])} says "
+            "what to give"
+        ) from error
 
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ from typer.main import get_command
 from mdsd_opt.base.files import check_writable, write_text
 from mdsd_opt.cli.output import verb_running
 from mdsd_opt.cli.signatures import command_of
-from mdsd_opt.errors import InvalidInput, MdsdError
+from mdsd_opt.errors import InvalidInput
 
 _SAVED_AS = f"{__name__}.saved_as"
 
@@ -175,13 +175,13 @@ def _options_of(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
+        raise InvalidInput(f"--config {path} cannot be read as TOML: {error}") from error
     for word, value in document.items():
         if word not in known:
             words = ", ".join(sorted(known))
-            raise typer.BadParameter(f"{path} has {word!r}; this verb takes {words}")
+            raise InvalidInput(f"--config {path} has {word!r}; this verb takes {words}")
         if isinstance(value, dict):
-            raise typer.BadParameter(f"{path} has a table {word!r}: write {word} = VALUE")
+            raise InvalidInput(f"--config {path} has a table {word!r}: write {word} = VALUE")
     return {known[word].name: value for word, value in document.items()}
 
 
@@ -194,10 +194,7 @@ def _read(ctx: typer.Context, path: Path | None) -> None:
 def _save(ctx: typer.Context, path: Path | None) -> None:
     if path is None:
         return
-    try:
-        check_writable(path)
-    except MdsdError as error:
-        raise typer.BadParameter(str(error)) from error
+    check_writable(path)
     ctx.meta[_SAVED_AS] = path
 
 

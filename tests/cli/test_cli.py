@@ -12,10 +12,12 @@ import subprocess
 import sys
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support import engine_logs
+from support.commands import commands
 
 import mdsd_opt as mo
 from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
@@ -617,3 +619,20 @@ def test_a_verb_enters_what_it_needs(words, most, without, tmp_path):
     entered = json.loads(done.stdout.splitlines()[-1])
     assert len([name for name in entered if name.split(".")[0] == "mdsd_opt"]) <= most
     assert not {*without} & {*entered}
+
+
+@pytest.mark.parametrize("words", [*commands(), ""])
+def test_words_that_make_no_command_are_told_in_a_line(words: str, run_cli: Any) -> None:
+    done = run_cli(*words.split(), "--no-such-option")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mdsd-opt: error: no such option: --no-such-option")
+    assert line.endswith(f"mdsd-opt {words} -h says what to give".replace("  ", " "))
+
+
+def test_what_is_missing_and_too_much_is_told_in_a_line(run_cli: Any) -> None:
+    for words in (["solve"], ["solve", "a", "b"], ["audit", "chain"], ["nosuch"], ["rates", "-k"]):
+        done = run_cli(*words)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert line.endswith(" -h says what to give")

@@ -60,7 +60,7 @@ def test_numbers_of_every_size_are_writtenas_toml_has_them(tmp_path: Path) -> No
         ("topk = 40", "has 'topk'; this verb takes"),
         ("[top-k]\na = 1", "has a table 'top-k'"),
         ("top-k = ", "cannot be read as TOML"),
-        ('top-k = "many"', "Invalid value for '--top-k'"),
+        ('top-k = "many"', "invalid value for '--top-k'"),
         ("temperature = -1.0", "temperature"),
     ],
 )

@@ -290,7 +290,7 @@ def test_streams_that_are_closed_lead_nowhere(line, tmp_path):
     ],
 )
 def test_errors_of_system_and_arithmetic_are_one_line(error, words, run_cli, monkeypatch):
-    def fail():
+    def fail(**_):
         raise error
 
     monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
@@ -301,7 +301,7 @@ def test_errors_of_system_and_arithmetic_are_one_line(error, words, run_cli, mon
 
 
 def test_a_bug_is_still_shown(run_cli, monkeypatch):
-    def fail():
+    def fail(**_):
         raise KeyError("a bug")
 
     monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
