@@ -184,7 +184,8 @@ def test_rates_of_chosen_verifiers(run, logits):
     assert cells["greedy", 2, "optimal"]["gap_closed_percent"] is None
 
 
-def test_table_of_all_verifiers(run, logits, tmp_path):
+def test_table_of_all_verifiers(run, logits, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     pictures = [tmp_path / "few.png", tmp_path / "all.png"]
     done = run("rates", logits, "-k", "1-3", "--verifiers", "all", "--plot", pictures[1])
     assert done.returncode == 0, done.stderr
