@@ -35,7 +35,7 @@ from mdsd_opt.trees import Node, Topology
 Split = Callable[[Any, int], Sequence[Any]]
 
 
-class Reading(NamedTuple):
+class CallReader(NamedTuple):
     """A form of answers in words, and what reads one as tokens, given the drafts."""
 
     form: str
@@ -185,7 +185,7 @@ def reading(
     how: str,
     wrong: Callable[[list[Text]], str],
     calls: int = READ_CALLS,
-) -> tuple[Split, Reading]:
+) -> tuple[Split, CallReader]:
     """Way to split and read answers that fits all rows of some calls, by their form alone.
 
     `drawn` gives a call, with the drafts of its rows. The errors say `how` the function is called,
@@ -209,7 +209,7 @@ def reading(
         assert failure is not None
         raise AlwaysFails(failure, how)
 
-    def missed(split: Split, way: Reading) -> list[int]:
+    def missed(split: Split, way: CallReader) -> list[int]:
         return [_misses(split, way, *one, vocab_size) for one in answers]
 
     found = ((missed(*ways), *ways) for ways in product(splits, READINGS))
@@ -225,13 +225,13 @@ def reading(
     raise Unread(f"{given}, which no way to read it fits that fits the others: {are}")
 
 
-def read_rows(split: Split, way: Reading, answer: Any, rows: Sequence[Text]) -> list[Text]:
+def read_rows(split: Split, way: CallReader, answer: Any, rows: Sequence[Text]) -> list[Text]:
     """Tokens of each row of an answer, given the drafts of the rows."""
     parts = split(answer, len(rows))
     return [tuple(way.read(row, drafts)) for row, drafts in zip(parts, rows, strict=True)]
 
 
-def _misses(split: Split, way: Reading, answer: Any, rows: Sequence[Text], size: int) -> int:
+def _misses(split: Split, way: CallReader, answer: Any, rows: Sequence[Text], size: int) -> int:
     """Rows of which this way of reading does not give accepted drafts and one more token."""
     try:
         texts = read_rows(split, way, answer, rows)
@@ -298,19 +298,19 @@ _ACCEPTED = "how many drafts were accepted", "how many tokens, the last one incl
 #: Ways to read an answer; of several that fit all calls, the first is taken.
 READINGS = (
     *(
-        Reading(f"({told}, last token)", partial(_count_and_last, bonus))
+        CallReader(f"({told}, last token)", partial(_count_and_last, bonus))
         for bonus, told in enumerate(_ACCEPTED)
     ),
-    Reading("tokens", lambda answer, drafts: _items(answer)),
-    Reading("(accepted drafts, last token)", _accepted_and_last),
+    CallReader("tokens", lambda answer, drafts: _items(answer)),
+    CallReader("(accepted drafts, last token)", _accepted_and_last),
     *(
-        Reading(f"(tokens, {told})", partial(_tokens_and_count, 1, bonus))
+        CallReader(f"(tokens, {told})", partial(_tokens_and_count, 1, bonus))
         for bonus, told in enumerate(_ACCEPTED)
     ),
     *(
-        Reading(f"({told}, tokens)", partial(_tokens_and_count, 0, bonus))
+        CallReader(f"({told}, tokens)", partial(_tokens_and_count, 0, bonus))
         for bonus, told in enumerate(_ACCEPTED)
     ),
-    Reading("(tokens, ...)", partial(_tokens_at, 0)),
-    Reading("(..., tokens)", partial(_tokens_at, -1)),
+    CallReader("(tokens, ...)", partial(_tokens_at, 0)),
+    CallReader("(..., tokens)", partial(_tokens_at, -1)),
 )

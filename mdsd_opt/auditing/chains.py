@@ -82,7 +82,7 @@ def audit_rows(
     began, deadline = time.perf_counter(), options.deadline()
     options = replace(options, false_alarm=options.false_alarm / num_rows)
     laws = [_laws(row, num_drafts + 1) for row in range(num_rows)]
-    batch = _Batch(caller, laws, num_drafts, options, rng, promises)
+    batch = _ChainRows(caller, laws, num_drafts, options, rng, promises)
     calls = 0
 
     def look(options: Options) -> list[TreeAuditReport]:
@@ -116,7 +116,7 @@ def _laws(row: int, length: int) -> WideLaws:
     return WideLaws(f"row {row + 1}", list(rows[:, 0]), list(rows[:, 1]), length)
 
 
-class _Batch:
+class _ChainRows:
     """Batches of chains, as the function takes them, and the results of each row."""
 
     def __init__(

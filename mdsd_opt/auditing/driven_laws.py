@@ -48,7 +48,7 @@ class TokenSpace(NamedTuple):
         return outcome, 1.0
 
 
-class Tally:
+class CheckTally:
     """Random checks of trees of draws, added up, and what all of them say.
 
     `unseen` is what they miss with 1 - power at most; `coarse` and `restarting` are those of a
@@ -67,7 +67,7 @@ class Tally:
         return tree.outcomes()
 
 
-class Driver(Tally):
+class Driver(CheckTally):
     """Drives a function in situations of given probabilities, which share its random checks."""
 
     def __init__(
@@ -144,7 +144,7 @@ def found_law(
     law: Vector,
     right: Vector,
     options: Options,
-    tally: Tally | None,
+    tally: CheckTally | None,
     acceptance_rate: float | None = None,
     is_meant: bool = False,
 ) -> FoundLaw:

@@ -48,7 +48,7 @@ _REPEATS = 4
 _GROWN, _TELLING, _ORDINARY = 256, 16, 8
 
 
-class _Case(NamedTuple):
+class _EdgeCase(NamedTuple):
     """Drafts, as a violation lists them and in words, and a judge of a call with them.
 
     The judge calls the verifier with a generator: kind of violation, "" for none, and what it did.
@@ -77,7 +77,7 @@ def edge_violations(
         return impossible, f"gave token {token}, whose target probability is zero"
 
     cases = [
-        _Case(row, f"drafts {row.tolist()}", partial(judge, row))
+        _EdgeCase(row, f"drafts {row.tolist()}", partial(judge, row))
         for row in _telling_tuples(subject.problem, rng)
     ]
     # A race draws one number for each token: its place there is the token itself.
@@ -111,7 +111,7 @@ def tree_edges(
         return "", ""
 
     cases = [
-        _Case(np.empty(0, np.int64), described(root), partial(judge, root))
+        _EdgeCase(np.empty(0, np.int64), described(root), partial(judge, root))
         for root in [*telling, *grown[:_ORDINARY]]
     ]
     unlikely = {int(token) for root in telling for token in np.flatnonzero(root.target <= 0)}
@@ -119,7 +119,7 @@ def tree_edges(
 
 
 def _probed(
-    cases: Sequence[_Case], places: Iterable[int], rng: np.random.Generator, max_probes: int
+    cases: Sequence[_EdgeCase], places: Iterable[int], rng: np.random.Generator, max_probes: int
 ) -> tuple[ViolationLog, int]:
     """Call each case with one draw at an end: each of the first draws, and those at `places`."""
     log = ViolationLog()
@@ -155,7 +155,7 @@ def _probed(
 
 
 def _probe(
-    case: _Case, source: EdgeSource, serving: Serving, place: int, upper: bool
+    case: _EdgeCase, source: EdgeSource, serving: Serving, place: int, upper: bool
 ) -> tuple[str, str]:
     """Kind of violation of one call ("" for none), and a description of what it did."""
     source.restart(place, upper)

@@ -34,14 +34,14 @@ class NotProvable(InvalidInput):
     """The claim is outside what is proved for all laws."""
 
 
-class OutOfTime(Exception):
+class PastDeadline(Exception):
     """The limit of time was met while the cases were listed."""
 
 
 class _NeedsSign(Exception):
     """The sign of a factor must be known: both become cases."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: LawForm) -> None:
         self.form = form
 
 
@@ -56,7 +56,7 @@ def times(x: Terms, y: Terms) -> Terms:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Form:
+class LawForm:
     """Polynomial over an integer and over named factors; its degrees in p, q and each unknown."""
 
     terms: Terms
@@ -67,7 +67,7 @@ class Form:
 
 #: A form, or a node: its kind, its children, and spare ones that change nothing in its value.
 Node = tuple[str, list[Any], list[Any]]
-Tree = Form | Node
+Tree = LawForm | Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +98,25 @@ class _Domain:
         n, kinds = sum(self.blocks), len(self.blocks)
         unit = [tuple(int(i == j) for j in range(n)) for i in range(n)]
         degree = [tuple(int(i == j) for j in range(kinds)) for i in range(kinds)]
-        self.q = [Form({}, degree[1])] * size
+        self.q = [LawForm({}, degree[1])] * size
         for j, i in enumerate(support):
-            self.q[i] = Form({unit[size + j]: 1}, degree[1])
+            self.q[i] = LawForm({unit[size + j]: 1}, degree[1])
         rest = [dict.fromkeys(unit[i:size], 1) for i in range(size)]
         self.p = [
-            Form(times(rest[i], self.q[i].terms) if cone else {unit[i]: 1}, degree[0])
+            LawForm(times(rest[i], self.q[i].terms) if cone else {unit[i]: 1}, degree[0])
             for i in range(size)
         ]
         first = [size + len(support) + 2 * k for k in range(len(unknowns))]
         self.unknown = {
-            k: Form({unit[f]: 1}, degree[2 + i])
+            k: LawForm({unit[f]: 1}, degree[2 + i])
             for i, (k, f) in enumerate(zip(unknowns, first, strict=True))
         }
         totals = [functools.reduce(_merged, (x.terms for x in law)) for law in (self.p, self.q)]
         self.ones = [*totals, *({unit[f]: 1, unit[f + 1]: 1} for f in first)]
-        self.one = Form({(0,) * n: 1}, (0,) * kinds)
+        self.one = LawForm({(0,) * n: 1}, (0,) * kinds)
         self.powers = [[self.one.terms] for _ in self.ones]
-        self.factors: dict[Any, Form] = {}
-        self.assumed: list[tuple[Form, int]] = []
+        self.factors: dict[Any, LawForm] = {}
+        self.assumed: list[tuple[LawForm, int]] = []
 
     def power(self, kind: int, n: int) -> Terms:
         """Power of the sum that is one."""
@@ -125,10 +125,10 @@ class _Domain:
             known.append(times(known[-1], self.ones[kind]))
         return known[n]
 
-    def common(self, forms: Sequence[Form]) -> tuple[list[Terms], Form]:
+    def common(self, forms: Sequence[LawForm]) -> tuple[list[Terms], LawForm]:
         """Numerators of the forms over one denominator, at one degree, and one as such a form."""
         if time.monotonic() > self.until:
-            raise OutOfTime
+            raise PastDeadline
         factors: Counter[Any] = functools.reduce(Counter.__or__, (x.factors for x in forms))
         scale = math.lcm(*(x.scale for x in forms))
         grown = []
@@ -144,19 +144,19 @@ class _Domain:
             for kind, (low, high) in enumerate(zip(own, most, strict=True)):
                 terms = times(terms, self.power(kind, high - low)) if high > low else terms
             out.append({k: share * c for k, c in terms.items()} if share > 1 else terms)
-        return out, Form({}, most, scale, factors)
+        return out, LawForm({}, most, scale, factors)
 
-    def add(self, x: Form, y: Form, sign: int = 1) -> Form:
+    def add(self, x: LawForm, y: LawForm, sign: int = 1) -> LawForm:
         (a, b), z = self.common([x, y])
-        return Form(_merged(a, b, sign), z.degrees, z.scale, z.factors)
+        return LawForm(_merged(a, b, sign), z.degrees, z.scale, z.factors)
 
-    def mul(self, x: Form, y: Form) -> Form:
-        return Form(
+    def mul(self, x: LawForm, y: LawForm) -> LawForm:
+        return LawForm(
             times(x.terms, y.terms), _plus(x.degrees, y.degrees), x.scale * y.scale,
             x.factors + y.factors,
         )  # fmt: skip
 
-    def sign(self, x: Form) -> int | None:
+    def sign(self, x: LawForm) -> int | None:
         """1 or -1 where it is known (0 counts as 1), else None."""
         low, high = (f(x.terms.values(), default=0) for f in (min, max))
         if low >= 0:
@@ -194,11 +194,13 @@ class _Trees:
         self.premises: list[Tree] = []  # of the unknowns
         self._rates: dict[tuple[str, int], Tree] = {}
 
-    def number(self, x: Fraction) -> Form:
+    def number(self, x: Fraction) -> LawForm:
         one = self.domain.one
-        return Form(dict.fromkeys(one.terms, x.numerator) if x else {}, one.degrees, x.denominator)
+        return LawForm(
+            dict.fromkeys(one.terms, x.numerator) if x else {}, one.degrees, x.denominator
+        )
 
-    def law(self, name: str) -> list[Form]:
+    def law(self, name: str) -> list[LawForm]:
         return self.domain.p if name == "p" else self.domain.q
 
     def least(self, values: Iterable[Tree], spare: Iterable[Tree] = ()) -> Tree:
@@ -212,38 +214,40 @@ class _Trees:
         flat: list[Tree] = []
         others = list(spare)
         for x in values:
-            same = not isinstance(x, Form) and x[0] == kind
+            same = not isinstance(x, LawForm) and x[0] == kind
             flat += x[1] if same else [x]  # type: ignore[index]
             others += x[2] if same else []  # type: ignore[index]
         kept: list[Tree] = []
         for x in flat:
-            if isinstance(x, Form):
-                if any(isinstance(y, Form) and self._beats(kind, y, x) for y in kept):
+            if isinstance(x, LawForm):
+                if any(isinstance(y, LawForm) and self._beats(kind, y, x) for y in kept):
                     continue
-                kept = [y for y in kept if not isinstance(y, Form) or not self._beats(kind, x, y)]
+                kept = [
+                    y for y in kept if not isinstance(y, LawForm) or not self._beats(kind, x, y)
+                ]
             kept.append(x)
         return kept[0] if len(kept) == 1 and not others else (kind, kept, others)
 
-    def _beats(self, kind: str, x: Form, y: Form) -> bool:
+    def _beats(self, kind: str, x: LawForm, y: LawForm) -> bool:
         difference = self.domain.add(x, y, -1) if kind == "max" else self.domain.add(y, x, -1)
         return self.domain.sign(difference) == 1
 
     def add(self, x: Tree, y: Tree) -> Tree:
         """One form and the piecewise summands, which stay apart until clauses are made."""
-        parts = [z for v in (x, y)
-                 for z in (v[1] if not isinstance(v, Form) and v[0] == "sum" else [v])]  # fmt: skip
-        forms = [z for z in parts if isinstance(z, Form)]
+        summands = [v[1] if not isinstance(v, LawForm) and v[0] == "sum" else [v] for v in (x, y)]
+        parts = [z for some in summands for z in some]
+        forms = [z for z in parts if isinstance(z, LawForm)]
         form = [functools.reduce(self.domain.add, forms)] if forms else []
-        kids = [*form, *(z for z in parts if not isinstance(z, Form))]
+        kids = [*form, *(z for z in parts if not isinstance(z, LawForm))]
         return kids[0] if len(kids) == 1 else ("sum", kids, [])
 
     def mul(self, x: Tree, y: Tree) -> Tree:
-        if isinstance(y, Form):
+        if isinstance(y, LawForm):
             x, y = y, x
-        if isinstance(x, Form):
-            return self.domain.mul(x, y) if isinstance(y, Form) else self._scaled(x, y)
+        if isinstance(x, LawForm):
+            return self.domain.mul(x, y) if isinstance(y, LawForm) else self._scaled(x, y)
         x, y = (self.least([self.most(c) for c in self.clauses(v)]) for v in (x, y))
-        if isinstance(x, Form) or isinstance(y, Form):
+        if isinstance(x, LawForm) or isinstance(y, LawForm):
             return self.mul(x, y)
         for leaf in (*_leaves(x), *_leaves(y)):
             if self._sign(leaf) < 0:
@@ -251,17 +255,17 @@ class _Trees:
                                   "one can be negative")  # fmt: skip
         return self._joined(x[0], [self.mul(z, y) for z in x[1]], ())
 
-    def _scaled(self, by: Form, x: Node, sign: int | None = None) -> Tree:
+    def _scaled(self, by: LawForm, x: Node, sign: int | None = None) -> Tree:
         sign = self._sign(by) if sign is None else sign
         kids, spare = ([self._times(by, z, sign) for z in part] for part in x[1:])
         if x[0] == "sum":
             return functools.reduce(self.add, kids)
         return self._joined(x[0] if sign > 0 else {"min": "max", "max": "min"}[x[0]], kids, spare)
 
-    def _times(self, by: Form, x: Tree, sign: int) -> Tree:
-        return self.domain.mul(by, x) if isinstance(x, Form) else self._scaled(by, x, sign)
+    def _times(self, by: LawForm, x: Tree, sign: int) -> Tree:
+        return self.domain.mul(by, x) if isinstance(x, LawForm) else self._scaled(by, x, sign)
 
-    def _sign(self, form: Form) -> int:
+    def _sign(self, form: LawForm) -> int:
         sign = self.domain.sign(form)
         if sign is None:
             raise _NeedsSign(form)
@@ -269,19 +273,19 @@ class _Trees:
 
     def div(self, x: Tree, y: Tree) -> Tree:
         one = self.domain.one
-        if isinstance(y, Form) and y.terms.keys() == one.terms.keys():
+        if isinstance(y, LawForm) and y.terms.keys() == one.terms.keys():
             (c,) = y.terms.values()
             return self.mul(x, self.number(Fraction(y.scale, c)))
-        if not isinstance(y, Form) or y.factors or not y.terms or min(y.terms.values()) < 0:
+        if not isinstance(y, LawForm) or y.factors or not y.terms or min(y.terms.values()) < 0:
             raise NotProvable("not provable here: it divides by what can be zero or negative")
         name = (y.degrees, y.scale, frozenset(y.terms.items()))
-        self.domain.factors[name] = Form(y.terms, y.degrees)
-        inverse = Form(dict.fromkeys(one.terms, y.scale), one.degrees, 1, Counter([name]))
+        self.domain.factors[name] = LawForm(y.terms, y.degrees)
+        inverse = LawForm(dict.fromkeys(one.terms, y.scale), one.degrees, 1, Counter([name]))
         return self._times(inverse, x, 1)
 
-    def clauses(self, tree: Tree) -> list[list[Form]]:
+    def clauses(self, tree: Tree) -> list[list[LawForm]]:
         """Lists of forms such that the tree is the least over lists of the most in each."""
-        if isinstance(tree, Form):
+        if isinstance(tree, LawForm):
             return [[tree]]
         kind, kids, spare = tree
         parts = [self.clauses(z) for z in (*kids, *(spare if kind == "max" else ()))]
@@ -298,11 +302,11 @@ class _Trees:
             for c in chosen
         ]
 
-    def _pruned(self, clause: list[Form]) -> list[Form]:
+    def _pruned(self, clause: list[LawForm]) -> list[LawForm]:
         if len(clause) > _MOST_COMPARED:
             return clause
         found = self.most(clause)
-        return [found] if isinstance(found, Form) else found[1]
+        return [found] if isinstance(found, LawForm) else found[1]
 
     # ------------------------------------------------------------------------------------ rates
 
@@ -344,7 +348,7 @@ class _Trees:
         zero: Tree = self.number(Fraction(0))
         return functools.reduce(self.add, forms, zero)
 
-    def _product(self, forms: Sequence[Form]) -> Form:
+    def _product(self, forms: Sequence[LawForm]) -> LawForm:
         return functools.reduce(self.domain.mul, forms, self.domain.one)
 
     def _sets(self) -> tuple[list[Key], list[Key]]:
@@ -374,7 +378,7 @@ class _Trees:
 
     def _within_with_replacement(self, h: Key, num_drafts: int) -> Tree:
         q = self._total([self.domain.q[i] for i in h])
-        assert isinstance(q, Form)
+        assert isinstance(q, LawForm)
         return self._product([q] * num_drafts)
 
     def _within_without_replacement(self, h: Key, num_drafts: int) -> Tree:
@@ -397,8 +401,8 @@ class _Trees:
         return self.div(total, left) if drawn else total
 
 
-def _leaves(x: Tree) -> list[Form]:
-    return [x] if isinstance(x, Form) else [y for z in x[1] for y in _leaves(z)]
+def _leaves(x: Tree) -> list[LawForm]:
+    return [x] if isinstance(x, LawForm) else [y for z in x[1] for y in _leaves(z)]
 
 
 def uses_cone(claim: TextClaim) -> bool:
@@ -409,7 +413,7 @@ def uses_cone(claim: TextClaim) -> bool:
 def clauses(claim: TextClaim, until: float) -> Iterator[Clause]:
     """All clauses of a claim, on all supports of q where a scheme changes its law.
 
-    Raises `NotProvable`, and `OutOfTime` at the time `until` of the monotonic clock.
+    Raises `NotProvable`, and `PastDeadline` at the time `until` of the monotonic clock.
     """
     size = claim.vocab_size
     unknowns = sorted({k for name, k in claim.rates() if name == "kseq"})
@@ -426,7 +430,7 @@ def clauses(claim: TextClaim, until: float) -> Iterator[Clause]:
 
 
 def _cases(
-    claim: TextClaim, make: functools.partial[_Domain], assumed: list[tuple[Form, int]]
+    claim: TextClaim, make: functools.partial[_Domain], assumed: list[tuple[LawForm, int]]
 ) -> Iterator[Clause]:
     domain = make()
     domain.assumed = assumed
@@ -440,7 +444,7 @@ def _cases(
         for sign in (1, -1):
             yield from _cases(claim, make, [*assumed, (need.form, sign)])
         return
-    fixed = [Form({k: s * c for k, c in f.terms.items()}, f.degrees) for f, s in assumed]
+    fixed = [LawForm({k: s * c for k, c in f.terms.items()}, f.degrees) for f, s in assumed]
     for clause in wanted:
         for choice in itertools.product(*options):
             terms, common = domain.common([*clause, domain.one])

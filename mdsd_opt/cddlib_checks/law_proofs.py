@@ -31,7 +31,7 @@ from mdsd_opt.cddlib_checks.law_forms import (
     Clause,
     Key,
     NotProvable,
-    OutOfTime,
+    PastDeadline,
     Terms,
     clauses,
     times,
@@ -315,7 +315,7 @@ class _Proving:
                 del self.pending[0]
         except NotProvable as why:
             return "" if self._refuted_at_random(_TRIALS) else str(why)
-        except OutOfTime:
+        except PastDeadline:
             if not self.roots:
                 return "time ran out while the cases were listed"
             told = f"time ran out: {len(self.left):,} cells are left"
@@ -377,7 +377,7 @@ class _Proving:
             return False
         for more, squares in rungs:
             if time.monotonic() > self.until:
-                raise OutOfTime
+                raise PastDeadline
             found = _by_programme(cell, clause, more, squares)
             if found is not None and (cell.margin is None or found < cell.margin):
                 cell.margin = found

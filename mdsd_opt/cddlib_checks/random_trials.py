@@ -41,7 +41,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class RandomSearch:
     """Functions that draw instances of a claim, suspect one, and settle the suspicion.
 
     The gap is positive in floating point where the claim seems to fail; what confirms it is a
@@ -52,7 +52,7 @@ class Search:
     draw: Callable[[np.random.Generator, int, int], Instance]
     gap: Callable[[Instance], float]
     confirm: Callable[[Instance], Counterexample | None]
-    control: Search | None = None
+    control: RandomSearch | None = None
     control_statement: str = ""
 
 
@@ -68,7 +68,7 @@ class SliceResult:
 
 
 def run_slice(
-    search: Search,
+    search: RandomSearch,
     vocab_size: int,
     num_drafts: int,
     seed: int,
@@ -254,31 +254,33 @@ def _confirm_formula(instance: Instance, small: bool = False) -> Counterexample 
 
 
 _SMALL = partial(_confirm_formula, small=True)
-_CONVEXITY_OF_DIFFERENT = Search(_different, _convexity_gap, _confirm_convexity)
-_PREFIX_OF_DIFFERENT = Search(_different, _prefix_gap, _confirm_prefix)
+_CONVEXITY_OF_DIFFERENT = RandomSearch(_different, _convexity_gap, _confirm_convexity)
+_PREFIX_OF_DIFFERENT = RandomSearch(_different, _prefix_gap, _confirm_prefix)
 _DIFFERENT = "the same for different drafts and their mean"
 
-ACCEPTANCE_ONE = Search(
+ACCEPTANCE_ONE = RandomSearch(
     _near_boundary,
     _verdict_gap,
     _confirm_formula,
-    Search(_near_boundary, partial(_verdict_gap, small=True), _SMALL),
+    RandomSearch(_near_boundary, partial(_verdict_gap, small=True), _SMALL),
     "the condition for sets of one token alone",
 )
-OPTIMAL_VALUE = Search(
+OPTIMAL_VALUE = RandomSearch(
     _different,
     _formula_gap,
     _confirm_formula,
-    Search(_different, partial(_formula_gap, small=True), _SMALL),
+    RandomSearch(_different, partial(_formula_gap, small=True), _SMALL),
     "the minimum over sets of at most one token",
 )
-CONVEXITY = Search(_single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT)
-PREFIX = Search(_single, _prefix_gap, _confirm_prefix, _PREFIX_OF_DIFFERENT, _DIFFERENT)
-DOMINANCE = Search(
+CONVEXITY = RandomSearch(
+    _single, _convexity_gap, _confirm_convexity, _CONVEXITY_OF_DIFFERENT, _DIFFERENT
+)
+PREFIX = RandomSearch(_single, _prefix_gap, _confirm_prefix, _PREFIX_OF_DIFFERENT, _DIFFERENT)
+DOMINANCE = RandomSearch(
     _two_schemes,
     _containment_gap,
     _confirm_containment,
-    Search(partial(_two_schemes, more=1), _containment_gap, _confirm_containment),
+    RandomSearch(partial(_two_schemes, more=1), _containment_gap, _confirm_containment),
     "K drafts without replacement against K + 1 with it",
 )
 CONVEXITY_NON_IDENTICAL = replace(

@@ -19,7 +19,7 @@ from mdsd_opt.cddlib_checks.draft_laws import (
     mixed_numbers,
 )
 from mdsd_opt.cddlib_checks.false_conditions import NEAR_MISSES, near_miss
-from mdsd_opt.cddlib_checks.random_trials import Search
+from mdsd_opt.cddlib_checks.random_trials import RandomSearch
 from mdsd_opt.cddlib_checks.result import Evidence
 from mdsd_opt.cddlib_checks.two_values import two_values
 from mdsd_opt.drafts import DraftScheme, WithReplacement
@@ -85,7 +85,7 @@ class Conjecture(Result):
     method: str
     jobs: Jobs = field(repr=False)
     smallest: tuple[int, int] = (1, 1)
-    search: Search | None = field(default=None, repr=False)
+    search: RandomSearch | None = field(default=None, repr=False)
     proof: str = ""
 
     columns: ClassVar = ("name", "statement", "source", "status", "method", "proof")
@@ -101,7 +101,7 @@ def claim(
     *,
     status: str = "theorem",
     smallest: tuple[int, int] = (1, 1),
-    search: Search | None = None,
+    search: RandomSearch | None = None,
     proof: str = "",
 ) -> Callable[[Jobs], Jobs]:
     """Declare a claim: the function lists its jobs, has its name, and states it as docstring."""

@@ -13,7 +13,7 @@ from .rates import (
     rates_table as rates_table, refusals as refusals,
 )
 from .reproduce import (
-    PUBLISHED_COLUMNS as PUBLISHED_COLUMNS, Outcome as Outcome, Reproduction as Reproduction,
+    PUBLISHED_COLUMNS as PUBLISHED_COLUMNS, Agreement as Agreement, Reproduction as Reproduction,
     check_source as check_source, published_row as published_row,
 )
 from .shards import (

@@ -27,7 +27,7 @@ from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 
 
-class Column(NamedTuple):
+class StoredColumn(NamedTuple):
     """Meaning of one column of scored rates."""
 
     scheme: str
@@ -83,10 +83,12 @@ class RatesConfig:
         return replace(cls(tuple(schemes), tuple(verifiers), tuple(num_drafts)), **options)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[StoredColumn, ...]:
         """Columns of the scored rates, in order."""
         groups = combinations(self.schemes, self.verifiers, self.num_drafts)
-        return tuple(Column(scheme, verifier, k) for scheme, verifier, ks in groups for k in ks)
+        return tuple(
+            StoredColumn(scheme, verifier, k) for scheme, verifier, ks in groups for k in ks
+        )
 
     @property
     def options(self) -> dict[str, Any]:

@@ -27,9 +27,9 @@ from mdsd_opt.planning.options import (
 )
 from mdsd_opt.planning.tree_forecasts import (
     MAX_WIDTH,
-    Candidate,
     Paths,
     PositionRates,
+    TreeCandidate,
     TreeForecasts,
     rates_config,
     rates_of_paths,
@@ -417,7 +417,7 @@ def advice_from_rates(
     ]
     every = [x for pool in pools for x in pool]  # of equal ones the first is chosen: single drafts
 
-    def option(candidate: Candidate | None) -> Option:
+    def option(candidate: TreeCandidate | None) -> Option:
         if candidate is None:
             plain = mean_interval(np.zeros(rates.num_positions), rates.texts, confidence)
             return Option.of(plain, costs, 0, scheme="none", tree=None, accepted=0.0)
@@ -430,7 +430,7 @@ def advice_from_rates(
         return Option.of(accepted, costs, tree.num_nodes, tree.depth, **own)
 
     best_single = _best(pools[0], costs)
-    candidates: list[Candidate | None] = [None, best_single]
+    candidates: list[TreeCandidate | None] = [None, best_single]
     for pool in pools[1:]:
         candidates += [_best([x for x in pool if x.tree.depth == 1], costs), _best(pool, costs)]
     trees: dict[Any, Option] = {}
@@ -454,7 +454,7 @@ def advice_from_rates(
     )
 
 
-def _best(pool: Iterable[Candidate], costs: StepCosts) -> Candidate:
+def _best(pool: Iterable[TreeCandidate], costs: StepCosts) -> TreeCandidate:
     """Candidate with most tokens a second, forecast along the texts."""
     priced = [(costs.step(x.tree), x) for x in pool]
     priced.sort(key=lambda item: -round((1.0 + item[1].planned) / item[0], 9))
@@ -462,7 +462,7 @@ def _best(pool: Iterable[Candidate], costs: StepCosts) -> Candidate:
 
 
 def _by_batch(
-    single: Iterable[Candidate], every: Iterable[Candidate], costs: StepCosts
+    single: Iterable[TreeCandidate], every: Iterable[TreeCandidate], costs: StepCosts
 ) -> Iterable[BatchPoint]:
     for size in BATCHES:
         here = replace(costs, batch_size=size)
@@ -472,7 +472,7 @@ def _by_batch(
 
 
 def _notes(
-    chosen: Candidate,
+    chosen: TreeCandidate,
     rates: PositionRates,
     costs: StepCosts,
     speedup: MeanInterval,

@@ -64,15 +64,15 @@ class TreeForecasts:
     def _is_followed(self) -> bool:
         return bool((self._following < len(self._gains) - 1).any())
 
-    def candidates(self, max_drafts: int) -> list[Candidate]:
+    def candidates(self, max_drafts: int) -> list[TreeCandidate]:
         """Plans that accept most within each size and depth."""
-        by_shape: dict[frozenset[tuple[Place, int]], Candidate] = {}
+        by_shape: dict[frozenset[tuple[Place, int]], TreeCandidate] = {}
         sizes = [size for size in _GRID if size <= max_drafts]
         for n, depth in enumerate(sizes):
             for plan in plans_by_size(self.table, sizes[n:], depth):
                 tree = named(plan.topology)
                 key = frozenset(tree.num_drafts.items())
-                by_shape.setdefault(key, Candidate(self, tree, plan.expected_accepted))
+                by_shape.setdefault(key, TreeCandidate(self, tree, plan.expected_accepted))
         return list(by_shape.values())
 
     def accepted(self, tree: Topology) -> Floats:
@@ -138,7 +138,7 @@ class TreeForecasts:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class TreeCandidate:
     """A tree for one scheme, with its accepted drafts where positions are independent."""
 
     forecasts: TreeForecasts

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from mdsd_opt.base.files import json_lines
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.tally import Tally
+from mdsd_opt.servers.tally import TokenTally
 
 #: Kind of the first record of a log, and the version of its form.
 HEADER, FORM = "audit", 1
@@ -55,7 +55,7 @@ class KnownLaws:
 class Learned:
     """Contents of an audit's records, added to a tally one after another."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: TokenTally) -> None:
         self.tally = tally
         self.laws, self.drafts = KnownLaws(), KnownLaws()
         self.visited: list[tuple[int, ...]] = []
@@ -184,7 +184,7 @@ def is_log(path: Any) -> bool:
     return isinstance(first, dict) and first.get("kind") == HEADER
 
 
-def replayed(path: Any, tally: Tally) -> Learned:
+def replayed(path: Any, tally: TokenTally) -> Learned:
     """Contents of a log, added to a tally."""
     learned = Learned(tally)
     for record, where in json_lines(path):

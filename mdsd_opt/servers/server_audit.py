@@ -27,7 +27,7 @@ from mdsd_opt.servers.laws import distance
 from mdsd_opt.servers.log import KnownLaws, Learned, Log
 from mdsd_opt.servers.report import ServerReport
 from mdsd_opt.servers.request import Request
-from mdsd_opt.servers.tally import Tally, TokenKeywords, TokenOptions
+from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally
 
 #: Default prompts, few and short: continuations of many texts would come too seldom to learn from.
 PROMPTS = (
@@ -212,7 +212,7 @@ def audit_server(
     texts = _prompts(prompts)
     of_draft = replace(request, sampling=draft_sampling or asked, promise=None)
     seed = drawn_seed(rng)
-    learned = Learned(Tally(options, seed, least_tolerance=options.tolerance))
+    learned = Learned(TokenTally(options, seed, least_tolerance=options.tolerance))
     learned.tally.acceptance.count(options.drafted, None)
     places = {"server": url, "against": against, "draft": draft}
     header = {

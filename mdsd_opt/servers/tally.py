@@ -166,7 +166,7 @@ class TokenOptions(ErrorRates):
 
 
 @dataclass
-class Tally:
+class TokenTally:
     """Evidence of first tokens, later ones and a control, and other counts.
 
     Attributes

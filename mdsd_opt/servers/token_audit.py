@@ -24,7 +24,7 @@ from mdsd_opt.servers.request import (
     listed_tokens,
     read_texts,
 )
-from mdsd_opt.servers.tally import Tally, TokenKeywords, TokenOptions, prefix_name
+from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally, prefix_name
 
 #: A text: its tokens, their laws, and those of the draft.
 _Text = tuple[Sequence[int], Sequence[Law | None], Sequence[Law | None] | None]
@@ -123,7 +123,7 @@ def audit_tokens(
             f"accepted is {accepted} and drafted is {drafted}: give the number of drafted tokens, "
             "and how many of them were accepted"
         )
-    tally = Tally(options, drawn_seed(rng), num_first, options.tolerance)
+    tally = TokenTally(options, drawn_seed(rng), num_first, options.tolerance)
     tally.acceptance.count(given.get("drafted"), given.get("accepted"))
     if promise is not None and not (isinstance(laws, _FILES) and not is_log(laws)):
         raise InvalidInput("promise goes with files of log-probabilities: give laws as promised")
@@ -161,7 +161,7 @@ def audit_tokens(
 
 
 def _add_file(
-    tally: Tally, path: str | os.PathLike[str], request: Request, is_control: bool
+    tally: TokenTally, path: str | os.PathLike[str], request: Request, is_control: bool
 ) -> None:
     request = replace(request, top=listed_tokens(path))
     for text in read_texts(path):

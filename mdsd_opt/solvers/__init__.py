@@ -16,8 +16,16 @@ To read one, begin with `subset_selection`: all have its shape, a `solve` and a 
 import lazy_loader
 
 __all__ = [
-    "Found", "LinearProgramme", "Method", "Status", "exact_optimum", "get", "linear_programme",
-    "methods", "register", "solve",
+    "Found",
+    "Method",
+    "Status",
+    "TransportLP",
+    "exact_optimum",
+    "get",
+    "linear_programme",
+    "methods",
+    "register",
+    "solve",
 ]  # fmt: skip
 
 __getattr__, __dir__, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@ from .frontier.rules import (
     NAMED_RULES as NAMED_RULES, FrontierPoint as FrontierPoint, RulePoint as RulePoint,
     Survey as Survey, survey_frontier as survey_frontier, survey_rules as survey_rules,
 )
-from .linear_programmes import LinearProgramme as LinearProgramme
+from .linear_programmes import TransportLP as TransportLP
 from .max_flow import IntegerMasses as IntegerMasses, integer_masses as integer_masses
 from .method import Method as Method
 from .solving import (

@@ -8,7 +8,7 @@ from mdsd_opt.base.checked import of_kind
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers import full_lp, truncated_lp
-from mdsd_opt.solvers.linear_programmes import LinearProgramme, support_network, tuple_network
+from mdsd_opt.solvers.linear_programmes import TransportLP, support_network, tuple_network
 
 #: Forms by name, with the formulation of `full_lp` that has the same size.
 FORMS = {"primal": "supports", "dual": "supports", "pair": "pair", "tuples": "tuples"}
@@ -16,7 +16,7 @@ FORMS = {"primal": "supports", "dual": "supports", "pair": "pair", "tuples": "tu
 
 def linear_programme(
     problem: TransportProblem, form: str = "primal", **options: Any
-) -> LinearProgramme:
+) -> TransportLP:
     """Linear programme of the optimum, as `mdsd_opt.solve` builds it.
 
     Parameters
@@ -32,7 +32,7 @@ def linear_programme(
 
     Returns
     -------
-    LinearProgramme
+    TransportLP
         With c, A_ub, b_ub, A_eq, b_eq and bounds of `scipy.optimize.linprog`, ``columns`` and
         ``rows``, ``save`` and ``to_cvxpy``; ``acceptance_rate(value)`` reads a value.
 

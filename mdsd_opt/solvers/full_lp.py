@@ -29,7 +29,7 @@ from mdsd_opt.problem import (
 from mdsd_opt.solvers import cvxpy_backend, highs_backend
 from mdsd_opt.solvers.highs_backend import LpResult
 from mdsd_opt.solvers.linear_programmes import (
-    LinearProgramme,
+    TransportLP,
     TransportNetwork,
     pair_programme,
     support_network,
@@ -58,7 +58,7 @@ class Backend:
     tolerance: float | None
     verbose: bool
 
-    def solve(self, programme: LinearProgramme) -> LpResult:
+    def solve(self, programme: TransportLP) -> LpResult:
         left = max(0.0, self.deadline - time.perf_counter())
         options: Any = (None if left == inf else left, self.tolerance, self.verbose)
         if self.backend == "cvxpy":
@@ -264,7 +264,7 @@ def _solve_network(network: TransportNetwork, chosen: Backend) -> PrimalDual:
 
 def pairs_of(
     problem: TransportProblem, law: SupportLaw
-) -> tuple[LinearProgramme, NDArray[np.intp], NDArray[np.intp]]:
+) -> tuple[TransportLP, NDArray[np.intp], NDArray[np.intp]]:
     """Programme on pairs, and the first arcs of the sets of one token and of two."""
     sizes = np.diff(law.offsets)
     single, pair = law.offsets[:-1][sizes == 1], law.offsets[:-1][sizes == 2]

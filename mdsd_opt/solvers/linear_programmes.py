@@ -45,7 +45,7 @@ Label = int | tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LinearProgramme(Programme):
+class TransportLP(Programme):
     """Minimise c.x over A_ub x <= b_ub and bounds; there are no equalities.
 
     ``linprog(lp.c, lp.A_ub, lp.b_ub, lp.A_eq, lp.b_eq, lp.bounds)`` solves it. Masses are products
@@ -154,7 +154,7 @@ class TransportNetwork:
     def num_arcs(self) -> int:
         return self.tokens.size
 
-    def programme(self, form: str) -> LinearProgramme:
+    def programme(self, form: str) -> TransportLP:
         """Form "dual", or "primal" under any name."""
         from scipy.sparse import csc_array, csr_array
 
@@ -169,7 +169,7 @@ class TransportNetwork:
         else:
             matrix = csc_array((np.ones(2 * arcs), ends, starts), shape=(one, arcs))
             one, other = other, one
-        return LinearProgramme(
+        return TransportLP(
             form=form,
             c=masses if dual else np.full(arcs, -1.0),
             A_ub=matrix,
@@ -213,7 +213,7 @@ def pair_programme(
     form: str = "pair",
     tokens: Integers | None = None,
     constant: float = 0.0,
-) -> LinearProgramme:
+) -> TransportLP:
     """Programme with columns t_1..t_V, then x of every pair, first < second.
 
     `fixed`, shape (V,), is the mass that each token is selected with anyway; `tokens` are the ids.
@@ -238,7 +238,7 @@ def pair_programme(
         ids = np.arange(size) if tokens is None else tokens
         return [*ids.tolist(), *map(tuple, ids[pairs].tolist())], ids.tolist()
 
-    return LinearProgramme(
+    return TransportLP(
         form=form,
         c=np.concatenate([-np.ones(size), np.zeros(num_pairs)]),
         A_ub=matrix,

@@ -25,7 +25,7 @@ from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.highs_backend import LpResult
-from mdsd_opt.solvers.linear_programmes import LinearProgramme, pair_programme
+from mdsd_opt.solvers.linear_programmes import TransportLP, pair_programme
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs
 
 #: Most variables, unless the caller sets another limit: about size 1,000.
@@ -344,7 +344,7 @@ def _choose(
     return share, result
 
 
-def _programme(pairs: TruncatedPairs, fixed: Floats, others: float = 0.0) -> LinearProgramme:
+def _programme(pairs: TruncatedPairs, fixed: Floats, others: float = 0.0) -> TransportLP:
     """Programme of the free tokens, which are selected with `fixed` anyway."""
     first, second = np.triu_indices(pairs.free.size, 1)
     masses = pairs.free_pair_mass[first, second]
@@ -357,7 +357,7 @@ def programme_of(
     size: int | None = None,
     rule: str = DEFAULT_RULE,
     order: str = "surplus",
-) -> LinearProgramme:
+) -> TransportLP:
     """Programme of two drafts, or of the last stage; the stages before it are solved."""
     check_names(rule, order)
     *earlier, last = _independent_drafts(problem)

@@ -313,7 +313,7 @@ def tree_bound(
     deadline = time.perf_counter() + limit
     texts = TextTree(target, checked_topology(topology).depth)
     trees = RandomTrees(texts, draft, topology, scheme_maker(scheme))
-    search = _Search(texts, trees, deadline)
+    search = _TreeSearch(texts, trees, deadline)
     while search.gap > tolerance and time.perf_counter() < deadline:
         if len(search.stages) >= most or not search.advance():
             break
@@ -351,7 +351,7 @@ def tree_optimum(
     return bound.upper
 
 
-class _Search:
+class _TreeSearch:
     """Search by two programmes that price texts for one another, with the best bounds so far."""
 
     def __init__(self, texts: TextTree, trees: RandomTrees, deadline: float) -> None:

@@ -13,7 +13,7 @@ from support.corpora import RUN, write_corpus
 import mdsd_opt as mo
 from mdsd_opt import errors, plots
 from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.corpora import Outcome, RatesConfig
+from mdsd_opt.corpora import Agreement, RatesConfig
 from mdsd_opt.corpora.reproduce import (
     EXPERIMENTS,
     CapturedLogits,
@@ -54,7 +54,7 @@ def test_one_text_has_no_intervals_and_no_nan(name, tmp_path):
     result = reproduce(name, CapturedLogits(tmp_path / "one.npz"), **SMALL[name])
     assert "nan" not in json.dumps(result.to_dict(), allow_nan=False).lower()
     measured = [published for published in result.published if published.quote]
-    assert all(published.outcome is Outcome.OPEN for published in measured)
+    assert all(published.outcome is Agreement.OPEN for published in measured)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_khisti2025_encloses_the_optimum_of_equal_temperatures(few):
 def test_figures_stand_beside_the_values_read_off_them(few, monkeypatch):
     result = reproduce("khisti2025", CapturedLogits(few), **SMALL["khisti2025"])
     *_, left, right = result.published
-    assert left.outcome is right.outcome is Outcome.AGREES
+    assert left.outcome is right.outcome is Agreement.AGREES
     assert "15 differences" in left.here
     assert "x = 1/50: 0.9089, 0.8258, 0.7911" in left.stated
     table = result.measured[-2]
@@ -118,7 +118,7 @@ def test_figures_stand_beside_the_values_read_off_them(few, monkeypatch):
     quoted = {"3/5": ("0.9556", "0.8589", "0.8222")}
     monkeypatch.setitem(khisti2025.FIGURE_2, "left", (khisti2025.FIGURE_2["left"][0], quoted))
     other = khisti2025._held_against_figure_2("left")
-    assert other.outcome is Outcome.DISAGREES
+    assert other.outcome is Agreement.DISAGREES
 
 
 def test_a_quantity_has_one_colour_and_a_short_title(few):
@@ -165,10 +165,10 @@ def test_what_the_intervals_leave_open():
         MeanInterval(-0.1, -0.15, -0.05, 9),
         MeanInterval(0.1, np.nan, np.nan, 1),
     )
-    assert compared([clear, clear]) is Outcome.AGREES
-    assert compared([clear, open_]) is Outcome.OPEN
-    assert compared([clear, alone]) is Outcome.OPEN
-    assert compared([clear, open_, against]) is Outcome.DISAGREES
+    assert compared([clear, clear]) is Agreement.AGREES
+    assert compared([clear, open_]) is Agreement.OPEN
+    assert compared([clear, alone]) is Agreement.OPEN
+    assert compared([clear, open_, against]) is Agreement.DISAGREES
     nothing = MeanInterval(-1e-17, -1e-17, 1e-17, 9)
     assert measured_range([nothing, clear]) == (
         "+0.0000 [+0.0000, +0.0000] to +0.1000 [+0.0500, +0.1500]"
@@ -190,8 +190,8 @@ def test_sizes_are_held_against_the_range_stated(stated, outcome):
     """A gain of 0.1 in [0.05, 0.15]: the sign alone would agree with all of them."""
     gain = MeanInterval(0.1, 0.05, 0.15, 9)
     assert compared([gain, gain], stated) == outcome
-    assert compared([MeanInterval(-0.1, -0.15, -0.05, 9), gain], stated) is Outcome.DISAGREES
-    assert compared([MeanInterval(0.1, -0.1, 0.3, 9), gain], stated) is Outcome.OPEN
+    assert compared([MeanInterval(-0.1, -0.15, -0.05, 9), gain], stated) is Agreement.DISAGREES
+    assert compared([MeanInterval(0.1, -0.1, 0.3, 9), gain], stated) is Agreement.OPEN
 
 
 def test_a_range_stated_stands_beside_the_intervals_measured(corpus):

@@ -19,7 +19,7 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
-from mdsd_opt.solvers import LinearProgramme, linear_programme
+from mdsd_opt.solvers import TransportLP, linear_programme
 from mdsd_opt.solvers.export import FORMS
 from mdsd_opt.solvers.linear_programmes import names_of
 
@@ -36,7 +36,7 @@ def problem(vocab_size: int = 5, num_drafts: int = 2) -> mo.TransportProblem:
     return mo.TransportProblem(law(vocab_size, 0), drafts)
 
 
-def by_scipy(programme: LinearProgramme) -> float:
+def by_scipy(programme: TransportLP) -> float:
     """Acceptance rate by another front end; its tolerance is absolute, so masses are scaled."""
     lp, factor = programme.scaled()
     found = linprog(lp.c, lp.A_ub, lp.b_ub, lp.A_eq, lp.b_eq, lp.bounds, method="highs")

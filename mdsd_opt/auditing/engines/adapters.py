@@ -151,7 +151,7 @@ def _vllm_v2(shipped: Adapter, *, block: bool) -> Verify:
     """Sampler of the second model runner, with draft logits, at temperature 1."""
     import torch
 
-    triton, race = interpreted_triton(shipped.package), Race()
+    triton, race = interpreted_triton(shipped.package), RaceUniforms()
     gumbel = shipped.definitions(
         path="vllm/v1/worker/gpu/sample/gumbel.py", murmur3_uniform32=race, **triton
     )
@@ -229,7 +229,7 @@ def _dspark(shipped: Adapter) -> Verify:
 
 def _dspark_kernel(shipped: Adapter) -> Verify:
     """The kernels of DSpark, whose random numbers are drawn from PyTorch."""
-    triton, race = interpreted_triton(shipped.package), Race()
+    triton, race = interpreted_triton(shipped.package), RaceUniforms()
     language = triton["tl"]
     device = {"libdevice": SimpleNamespace(log1p=log1p), "_murmur3_uniform32": race}
     reject = shipped.load(**triton, **device)
@@ -306,7 +306,7 @@ def log1p(values: Any) -> Any:
         return _as_tensor(np.log1p(values.handle.data))
 
 
-class Race:
+class RaceUniforms:
     """Uniforms of a race for the first tokens, from which a kernel makes its Gumbel noise.
 
     They are :math:`u = 1 - e^{-x}` for exponentials x, of which the earliest wins, and of which the

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.auditing.driven_laws import Tally, found_law, law_of
+from mdsd_opt.auditing.driven_laws import CheckTally, found_law, law_of
 from mdsd_opt.auditing.driving import Budget, DrawNode, DrawTree, Leaf, Run
 from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import Texts
@@ -206,7 +206,7 @@ def driven_text(
         return session.outcome(tape.heard)
 
     tree = SessionTree(run, options.driven_checks, tables.length, merges, budget, seed)
-    tally, log = Tally(unseen_bias(options.driven_checks, options.power)), ViolationLog()
+    tally, log = CheckTally(unseen_bias(options.driven_checks, options.power)), ViolationLog()
 
     def impossible(text: Text, leaf: Leaf) -> None:
         where = f" with {leaf.where}" if leaf.where else ""

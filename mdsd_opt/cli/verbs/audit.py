@@ -45,7 +45,7 @@ LogitsFile = Annotated[Path | None, "A file with arrays target and draft, to aud
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Printed):
+class PrintedVerdict(Printed):
     """What passes, and where the verdict goes."""
 
     PANEL: ClassVar[str] = "Verdict"
@@ -337,7 +337,7 @@ def _judged(kind: Callable[..., Audited]) -> Callable[..., None]:
     """Verb that audits a subject of this kind, shows what came of it, and exits with its code."""
 
     @wraps(kind)
-    def verb(*, verdict: Verdict, **values: Any) -> None:
+    def verb(*, verdict: PrintedVerdict, **values: Any) -> None:
         bar = evidence.Bar(verdict.detect, verdict.tolerate_edge)
         _begin(verdict)
         look_here_for_modules()
@@ -347,13 +347,13 @@ def _judged(kind: Callable[..., Audited]) -> Callable[..., None]:
 
     shown = [*inspect.signature(kind, eval_str=True).parameters.values()]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    shown.append(inspect.Parameter("verdict", keyword, annotation=Verdict))
+    shown.append(inspect.Parameter("verdict", keyword, annotation=PrintedVerdict))
     vars(verb)["__signature__"] = inspect.Signature(shown)
     verb.__doc__ = f"{kind.__doc__}\n\n{_EXIT_CODES}"
     return verb
 
 
-def _begin(verdict: Verdict) -> None:
+def _begin(verdict: PrintedVerdict) -> None:
     """Write files that hold no verdict, in place of an earlier run's, for a run that dies."""
     from mdsd_opt.cli.report.audits import TestCase, save_junit
 

@@ -55,7 +55,7 @@ def _view(result: Reproduction) -> View:
         tables.append(Section("Beside the published results", "", values=list(cells)))
     tables.append(Section(text=""))
     tables += [Section("", f"- {difference}") for difference in result.differences]
-    counts = [(sum(x.outcome == y for x in result.published), y) for y in corpora.Outcome]
+    counts = [(sum(x.outcome == y for x in result.published), y) for y in corpora.Agreement]
     outcomes = ", ".join(f"{count} {outcome}" for count, outcome in counts if count)
     conclusion = f"of {len(result.published)} published statements: {outcomes}"
     drawing = Drawing(

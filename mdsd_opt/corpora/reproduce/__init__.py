@@ -23,8 +23,8 @@ from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.base.frames import Result, Table, data_frame
 from mdsd_opt.corpora.executors import Placement
 from mdsd_opt.corpora.shards import (
-    Column,
     RatesConfig,
+    StoredColumn,
     StoredShard,
     Task,
     VerifiedShards,
@@ -48,17 +48,17 @@ EXPERIMENTS = {
 class Scored:
     """Acceptance rates of every position under one config."""
 
-    columns: Mapping[Column, NDArray[np.float64]]
+    columns: Mapping[StoredColumn, NDArray[np.float64]]
     groups: NDArray[np.int64] | None  # prompt of each position
     confidence: float
 
     def mean(self, scheme: str, verifier: str, num_drafts: int) -> MeanInterval:
         """Mean acceptance rate, with its interval by prompt."""
-        return self.of(self.columns[Column(scheme, verifier, num_drafts)]).within(0.0, 1.0)
+        return self.of(self.columns[StoredColumn(scheme, verifier, num_drafts)]).within(0.0, 1.0)
 
     def gain(self, better: tuple[str, str, int], other: tuple[str, str, int]) -> MeanInterval:
         """Mean of the difference, position by position."""
-        return self.of(self.columns[Column(*better)] - self.columns[Column(*other)])
+        return self.of(self.columns[StoredColumn(*better)] - self.columns[StoredColumn(*other)])
 
     def of(self, values: NDArray[np.float64]) -> MeanInterval:
         """Mean of any values of the positions."""
@@ -200,7 +200,7 @@ class ResultTable:
                 yield name, cell
 
 
-class Outcome(StrEnum):
+class Agreement(StrEnum):
     """Agreement of a measurement with a statement."""
 
     AGREES = "agrees"
@@ -217,7 +217,7 @@ class Published:
     where: str
     stated: str  # the figure or range; "a gain" and the like where it gives no figure
     here: str  # the same quantity on the logits at hand, with its intervals
-    outcome: Outcome  # see `compared`
+    outcome: Agreement  # see `compared`
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def published_row(item: Published) -> tuple[str, ...]:
     )
 
 
-def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Outcome:
+def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None = None) -> Agreement:
     """Agreement of gains with a statement, which may give a positive range for all of them.
 
     A gain whose interval lies below zero disagrees. Else, a gain whose interval holds zero (or that
@@ -298,17 +298,17 @@ def compared(gains: Sequence[MeanInterval], stated: tuple[float, float] | None =
     another size; anything else is open.
     """
     if any(gain.high < 0 for gain in gains):
-        return Outcome.DISAGREES
+        return Agreement.DISAGREES
     if not gains or not all(gain.low > 0 for gain in gains):  # NaN: there is no interval
-        return Outcome.OPEN
+        return Agreement.OPEN
     if stated is None:
-        return Outcome.AGREES
+        return Agreement.AGREES
     least, most = stated
     if any(gain.high < least or gain.low > most for gain in gains):
-        return Outcome.OTHER_SIZE
+        return Agreement.OTHER_SIZE
     if all(least <= gain.low and gain.high <= most for gain in gains):
-        return Outcome.AGREES
-    return Outcome.OPEN
+        return Agreement.AGREES
+    return Agreement.OPEN
 
 
 def measured_range(gains: Sequence[MeanInterval]) -> str:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.corpora.reproduce import (
+    Agreement,
     CapturedLogits,
-    Outcome,
     Published,
     Reproduction,
     ResultTable,
@@ -85,8 +85,8 @@ def run(
     pairs, lead = _two_models(logits, draft_temperatures, first_temperature, size)
     ahead = [k for k, gain in leads if gain.low > 0]
     of_bounds = compared([gain for _, gain in leads])
-    if of_bounds is Outcome.DISAGREES:  # lower bounds of gains refute nothing
-        of_bounds = Outcome.OPEN
+    if of_bounds is Agreement.DISAGREES:  # lower bounds of gains refute nothing
+        of_bounds = Agreement.OPEN
     bounds = (
         "the lower bound of importance sampling is above kseq, and above rrs, in "
         f"{len(ahead)} of {2 * len(rows)} comparisons; at K = 2 in {ahead.count(2)} of "
@@ -175,7 +175,7 @@ def _held_against_figure_2(side: str) -> Published:
         f"Fig. 2, {side}",
         "; ".join(f"x = {x}: {', '.join(values)}" for x, values in quoted.items()),
         f"the largest of {len(off)} differences ({', '.join(_OF_FIGURE_2)}) is {max(off):.1e}",
-        Outcome.AGREES if max(off) <= _ROUNDED else Outcome.DISAGREES,
+        Agreement.AGREES if max(off) <= _ROUNDED else Agreement.DISAGREES,
     )
 
 
