@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import DraftModel, Place, Topology

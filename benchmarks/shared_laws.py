@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Floats, to_numpy
 from mdsd_opt.base.checked import check_truth, checked_tolerance
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts import checked_num_drafts

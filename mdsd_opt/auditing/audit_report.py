@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mdsd_opt.auditing.findings import Findings
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.frames import Column
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (

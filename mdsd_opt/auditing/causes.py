@@ -15,7 +15,7 @@ from mdsd_opt.auditing.checks import by_rank, by_ratio, merged_cells
 from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.subject import DraftChain, TreeVerify, answered, outcome_of
 from mdsd_opt.auditing.tape import Tail, Tape
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, WithReplacement
 from mdsd_opt.evidence import Promises

@@ -25,8 +25,7 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
     tokens_of,
 )
-from mdsd_opt.base.array_types import Matrix, Text
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Matrix, Text, to_numpy
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology

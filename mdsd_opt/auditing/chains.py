@@ -39,7 +39,7 @@ from mdsd_opt.auditing.subject import (
     outcome_of,
 )
 from mdsd_opt.auditing.tree_rule import ChainRule, TreeAuditReport, TreeSample
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.base.checked import Rng, checked_integer, generator_of, is_among
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import WithReplacement

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Tokens, Vector
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Integers, Tokens, Vector, frozen
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.evidence import (

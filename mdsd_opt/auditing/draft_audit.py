@@ -33,8 +33,7 @@ from mdsd_opt.auditing.findings import Findings
 from mdsd_opt.auditing.pace import settled
 from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.subject import ViolationLog, check_arguments, checked_tuples
-from mdsd_opt.base.array_types import Flags, Tokens, Vector
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Flags, Tokens, Vector, to_numpy
 from mdsd_opt.base.checked import Rng, generator_of
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme, checked_draft_scheme

@@ -23,7 +23,7 @@ from mdsd_opt.auditing.driving import (
 )
 from mdsd_opt.auditing.findings import FoundLaw
 from mdsd_opt.auditing.subject import Failure
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.evidence import NOT_DRIVEN, Options, random_checks
 
 Found = TypeVar("Found")

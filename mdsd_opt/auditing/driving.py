@@ -38,7 +38,7 @@ from mdsd_opt.auditing.tape import (
     UniformDraw,
     Value,
 )
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.errors import InvalidInput
 
 #: Calls the engine with the tape as its source, and returns what came of it.

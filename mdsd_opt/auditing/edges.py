@@ -25,7 +25,7 @@ from mdsd_opt.auditing.subject import (
     described,
     outcome_of,
 )
-from mdsd_opt.base.array_types import Tokens
+from mdsd_opt.base.arrays import Tokens
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.problem import TransportProblem
 

@@ -12,8 +12,7 @@ import numpy as np
 from mdsd_opt.auditing.driven_laws import Driver, TokenSpace, law_of
 from mdsd_opt.auditing.driving import Budget, Leaf, Undrivable
 from mdsd_opt.auditing.subject import Failure, Subject, ViolationLog, draft_argument, outcome_of
-from mdsd_opt.base.array_types import Tokens, Vector
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Tokens, Vector, to_numpy
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import readable
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mdsd_opt.auditing.randomness.sources import default_rng
-from mdsd_opt.base.array_types import Integers, Model, Text, Vector
-from mdsd_opt.base.arrays import Opened, as_logits
+from mdsd_opt.base.arrays import Integers, Model, Opened, Text, Vector, as_logits
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, first_beyond, readable

@@ -29,7 +29,7 @@ from mdsd_opt.auditing.checks import (
     tail_cells,
 )
 from mdsd_opt.auditing.laws import PlaceLaws, Texts, drawn_from
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.evidence import ANY, Check, Example, Interval, oddest, statistics
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness import Serving, served
-from mdsd_opt.base.array_types import Matrix, Text, Tokens
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Matrix, Text, Tokens, to_numpy
 from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme

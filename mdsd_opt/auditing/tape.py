@@ -19,7 +19,7 @@ from mdsd_opt.auditing.randomness.sources import (
     categories_at,
     default_rng,
 )
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 
 #: Most draws in one call that can be explored; a race counts as one.
 MAX_DRAWS = 12

@@ -25,7 +25,7 @@ from mdsd_opt.auditing.findings import AcceptedCount, Findings
 from mdsd_opt.auditing.pace import unsettled
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.trace_files import RecordedSteps, recorded_steps
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.checked import Rng, check_truth, generator_of
 from mdsd_opt.base.sampling import FilterKeywords, Sampling, softmax
 from mdsd_opt.drafts import DraftScheme

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Tokens, Vector
-from mdsd_opt.base.arrays import frozen, to_numpy
+from mdsd_opt.base.arrays import Integers, Tokens, Vector, frozen, to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (

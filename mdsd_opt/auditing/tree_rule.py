@@ -38,7 +38,7 @@ from mdsd_opt.auditing.subject import (
     on_path,
     outcome_of,
 )
-from mdsd_opt.base.array_types import Text, Vector
+from mdsd_opt.base.arrays import Text, Vector
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge, UnsupportedScheme

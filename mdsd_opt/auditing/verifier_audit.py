@@ -50,7 +50,7 @@ from mdsd_opt.auditing.subject import (
     simulated,
     simulation,
 )
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.checked import MAX_SAMPLED, Rng, check_truth, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar

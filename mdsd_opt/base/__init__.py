@@ -1,7 +1,7 @@
 """Tools of every room. Public are `mdsd_opt.softmax` and `mdsd_opt.show_versions` alone.
 
-- `array_types`: arrays in annotations
-- `arrays`: arrays of any library, to NumPy and back; logits, log-probabilities or probabilities
+- `arrays`: their types in annotations; arrays of any library, to NumPy and back; logits,
+  log-probabilities or probabilities
 - `distributions`: logits and weights to validated probabilities; filters; exact twins
 - `checked`: tolerances, amounts, seeds, and arrays of a kind that callers give
 - `logits`, `sampling`: a pair of logits, the door of all functions of two models; temperature and

@@ -10,15 +10,28 @@ taken for logits would give another rate in silence.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
+
+Floats = NDArray[np.float64]
+Law = NDArray[np.float64]  #: probabilities of all tokens
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Numbers = NDArray[Any]  #: float64, or Fractions
+Row = NDArray[Any]  #: logits of one position, of any precision
+Integers = NDArray[np.int64]
+Tokens = NDArray[np.int64]
+Keys = NDArray[np.uint16]
+Flags = NDArray[np.bool_]
+Text = tuple[int, ...]  #: token ids, in order
+Model = Callable[[Text], Floats]  #: the law after a text
+
 
 _LIBRARIES = ("torch", "jax", "cupy", "dask")
 

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Flags, Floats, to_numpy
 from mdsd_opt.errors import InvalidInput
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers, Numbers
-from mdsd_opt.base.arrays import SUM_TOLERANCE, frozen, to_numpy
+from mdsd_opt.base.arrays import SUM_TOLERANCE, Floats, Integers, Numbers, frozen, to_numpy
 from mdsd_opt.errors import InvalidDistribution
 
 #: Smallest probability: smaller ones count as zero. They mean nothing, and near the end of the

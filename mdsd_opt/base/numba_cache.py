@@ -49,7 +49,7 @@ _log = logging.getLogger("mdsd_opt.numba")
 _PACKAGE = Path(__file__).parents[1]
 
 #: Modules that kernels may import from, beside other kernels.
-OTHER_SOURCES = ("base/array_types.py", "base/distributions.py", "problem/water_filling.py")
+OTHER_SOURCES = ("base/arrays.py", "base/distributions.py", "problem/water_filling.py")
 
 #: Number of other versions' folders that are kept when a new one is made.
 _FOLDERS_KEPT = 7

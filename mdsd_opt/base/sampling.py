@@ -11,8 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened, refuse_bits
+from mdsd_opt.base.arrays import Floats, Opened, refuse_bits
 from mdsd_opt.base.checked import real
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 

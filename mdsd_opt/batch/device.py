@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.base.array_types import Floats
-from mdsd_opt.base.arrays import Opened
+from mdsd_opt.base.arrays import Floats, Opened
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.batch.rates import RowWork

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt import verifiers
-from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import Opened, frozen, spread
+from mdsd_opt.base.arrays import Floats, Integers, Opened, frozen, spread
 from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed, is_among
 from mdsd_opt.base.logits import Logits, LogitsKeywords, Reading, batch_shape, of_logits
 from mdsd_opt.base.long_runs import available_threads, progress_bar, threaded

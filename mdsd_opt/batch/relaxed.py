@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import checked_amount, checked_names, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.batch.rates import RowWork, checked_counts, paired_rows

@@ -40,8 +40,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
-from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.arrays import SUM_TOLERANCE, Flags, Floats, Integers, Vector
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.frames import Result

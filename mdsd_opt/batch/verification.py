@@ -9,8 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd_opt import verifiers
-from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import Opened, to_numpy
+from mdsd_opt.base.arrays import Floats, Integers, Opened, to_numpy
 from mdsd_opt.base.checked import Rng, check_truth, checked_integer, drawn_seed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.batch.rates import Batch, LogitRows, RowWork, check_device, paired_rows

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Row
+from mdsd_opt.base.arrays import Row
 from mdsd_opt.batch import acceptance_rates
 from mdsd_opt.bench.record import Record, Settings, timed
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES

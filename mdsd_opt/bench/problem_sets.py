@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.base.sampling import softmax
 from mdsd_opt.data import sample_logits_path

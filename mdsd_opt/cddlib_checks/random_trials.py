@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.cddlib_checks.condition import FLOW
 from mdsd_opt.cddlib_checks.draft_laws import document, mean_model, set_law
 from mdsd_opt.cddlib_checks.prefixes import prefix_counterexample, q_convexity

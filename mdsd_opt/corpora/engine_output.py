@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import to_numpy, weighted_count
+from mdsd_opt.base.arrays import Floats, Integers, to_numpy, weighted_count
 from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.long_runs import progress_bar

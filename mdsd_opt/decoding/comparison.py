@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Model, Text
+from mdsd_opt.base.arrays import Model, Text
 from mdsd_opt.base.frames import Result, Table, wrapped
 from mdsd_opt.decoding.generation import Generation, Metrics, generate_steps
 from mdsd_opt.decoding.growth import first_plan

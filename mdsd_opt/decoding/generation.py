@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Unpack
 
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.base.checked import (
     Rng,
     check_function,

@@ -12,8 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Law
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Law, to_numpy
 from mdsd_opt.base.checked import Rng, check_function, checked_integer, generator_of, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
 from mdsd_opt.decoding.language_models import tree_logits

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.decoding.generation import Metrics, generate_steps, require_room
 from mdsd_opt.decoding.language_models import spread, token_ids_of
 from mdsd_opt.decoding.passes import CACHE_NAMES, cache_of, holds_text

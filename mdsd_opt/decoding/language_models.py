@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Text
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Integers, Text, to_numpy
 from mdsd_opt.base.checked import check_counts
 from mdsd_opt.errors import InvalidInput
 

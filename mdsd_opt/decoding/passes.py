@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees import known as settled
 from mdsd_opt.trees import on_device, token_ids

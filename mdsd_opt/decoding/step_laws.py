@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Text
-from mdsd_opt.base.arrays import look_like_probabilities, to_numpy
+from mdsd_opt.base.arrays import Floats, Text, look_like_probabilities, to_numpy
 from mdsd_opt.base.sampling import Sampling, checked_softmax
 from mdsd_opt.decoding.language_models import spread, token_ids_of, tree_logits
 from mdsd_opt.drafts import SchemeMaker, composition_of

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Text
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Text, to_numpy
 from mdsd_opt.decoding.loading import LoadedModel, num_logits
 from mdsd_opt.decoding.passes import (
     READERS,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import MAX_SAMPLED, checked_generator, checked_integer, mask, of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.support_law import SupportLaw, readable

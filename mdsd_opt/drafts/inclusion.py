@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Vector
+from mdsd_opt.base.arrays import Flags, Floats, Vector
 from mdsd_opt.drafts.base import DraftScheme
 from mdsd_opt.prefix_search import RandomDraws
 

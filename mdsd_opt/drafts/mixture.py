@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import (
     DraftScheme,

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Numbers
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Integers, Numbers, frozen
 from mdsd_opt.errors import ProblemTooLarge
 
 

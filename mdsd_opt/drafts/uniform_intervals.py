@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Tokens, Vector
+from mdsd_opt.base.arrays import Flags, Tokens, Vector
 
 #: Most tokens for which sums over the tokens before each one are quicker than a sort.
 _FEW = 16

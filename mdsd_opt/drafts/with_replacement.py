@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.drafts.base import Composition, OneDraft, inverse_cdf
 from mdsd_opt.drafts.independent import ProductDrafts

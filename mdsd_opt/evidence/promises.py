@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Vector, to_numpy
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidDistribution, InvalidInput

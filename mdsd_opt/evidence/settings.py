@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.checked import (
     MAX_SAMPLED,
     check_confidence,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.evidence.report import Interval
 from mdsd_opt.evidence.sentences import LARGEST_Z
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.verifiers import Uniforms
 
 _LOW = np.uint64(0xFFFFFFFF)

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Floats, Integers, to_numpy
 from mdsd_opt.base.checked import check_confidence, checked_integer, real
 from mdsd_opt.base.frames import Column, Table
 from mdsd_opt.base.keywords import formerly

@@ -29,7 +29,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.evidence import MeanInterval, groups_alike, students_quantile
 from mdsd_opt.formats import AcceptedCounts, in_stretches, with_groups

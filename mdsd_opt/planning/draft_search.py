@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Vector
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Vector
 from mdsd_opt.base.checked import checked_tolerance, floats
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import Table, one_table

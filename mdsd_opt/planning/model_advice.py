@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.base.checked import Rng, drawn_seed
 from mdsd_opt.base.files.logits import LogitsSample
 from mdsd_opt.base.frames import Column, Result, Table

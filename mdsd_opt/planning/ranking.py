@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import (
     check_confidence,
     check_truth,

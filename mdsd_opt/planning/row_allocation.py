@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.checked import checked_integer, floats
 from mdsd_opt.base.frames import Column, Result
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.corpora import (
     RatesConfig,

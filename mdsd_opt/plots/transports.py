@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Floats, Integers, Matrix, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.errors import InvalidInput

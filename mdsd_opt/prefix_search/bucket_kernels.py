@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 
 #: Parts into which an opened bucket is divided.

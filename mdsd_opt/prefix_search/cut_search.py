@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Keys, Matrix, Vector
 from mdsd_opt.prefix_search import ratio_groups_kernels as kernels
 from mdsd_opt.prefix_search.race import race_sums_of_row
 from mdsd_opt.prefix_search.random_draws import RandomDraws, require_race

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Keys, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)

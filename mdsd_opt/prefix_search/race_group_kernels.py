@@ -5,7 +5,7 @@ Groups are the buckets of p/q of a row, in order; the race may be kept before ea
 
 from __future__ import annotations
 
-from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.race_kernels import (
     add_light_tokens,

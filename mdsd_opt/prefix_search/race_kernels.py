@@ -26,7 +26,7 @@ from math import comb, factorial
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Floats, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import sum_of_others
 from mdsd_opt.prefix_search.weigh_kernels import LOWEST_EXPONENT, scaled_exp2

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.errors import ProblemTooLarge
 
 #: Number of tokens that are sorted and summed before a kernel would be loaded.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum
 from mdsd_opt.prefix_search.weigh_kernels import drop_impossible, likeliest_tokens, weigh_row

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.bucket_kernels import contained_at, kink, octave_keys, power, tokens_in
 from mdsd_opt.prefix_search.sum_kernels import add_carrying, add_to_columns

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.base.numba_cache import kernel
 
 #: Number of tokens handled at once: a few float64 buffers of it stay in the first-level cache.

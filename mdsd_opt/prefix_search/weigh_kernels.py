@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Row, Vector
+from mdsd_opt.base.arrays import Integers, Row, Vector
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search.sum_kernels import BLOCK, range_sum

@@ -28,8 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats
-from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.arrays import SUM_TOLERANCE, Flags, Floats
 from mdsd_opt.base.checked import checked_tolerance, floats, mask, of_kind, real
 from mdsd_opt.base.frames import Result
 from mdsd_opt.drafts import product_form, split_fixed

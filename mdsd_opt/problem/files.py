@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.files import atomic_write, parse_json, read_json
 from mdsd_opt.base.files.arrays import (

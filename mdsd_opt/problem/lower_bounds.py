@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import floats, integers
 from mdsd_opt.drafts import DraftScheme, ProductForm, inclusion_probabilities
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

@@ -18,8 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers
-from mdsd_opt.base.arrays import frozen, weighted_count
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers, frozen, weighted_count
 from mdsd_opt.base.checked import checked_integer, floats, integers, mask, of_kind
 from mdsd_opt.base.frames import Column, Table, data_frame, folded
 from mdsd_opt.drafts import SupportLaw, count_power

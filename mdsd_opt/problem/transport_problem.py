@@ -6,7 +6,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Unpack
 
-from mdsd_opt.base.array_types import Numbers
+from mdsd_opt.base.arrays import Numbers
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Numbers
+from mdsd_opt.base.arrays import Flags, Numbers
 from mdsd_opt.drafts import PrefixDraftScheme
 
 #: Vocabulary size below which a sort is as fast, and nothing is compiled for it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.errors import InvalidDistribution, InvalidInput
 from mdsd_opt.evidence import NoTokenLeft, promised
 

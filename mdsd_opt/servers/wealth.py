@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.evidence import Interval
 from mdsd_opt.servers.laws import Law
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.base.checked import check_counts, check_function
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.serving.drafting import NodeDrafts, rows_of_children

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Matrix
+from mdsd_opt.base.arrays import Integers, Matrix
 from mdsd_opt.prefix_search import BinGroups, Bins, groups_of
 from mdsd_opt.serving.arguments import TreeArguments
 from mdsd_opt.trees import bins_on_device

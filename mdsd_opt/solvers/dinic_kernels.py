@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.arrays import Integers
 from mdsd_opt.base.numba_cache import kernel
 
 Levels = NDArray[np.int32]

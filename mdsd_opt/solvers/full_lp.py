@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Vector
-from mdsd_opt.base.arrays import frozen, weighted_count
+from mdsd_opt.base.arrays import Flags, Vector, frozen, weighted_count
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import (

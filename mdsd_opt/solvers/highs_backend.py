@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Vector
+from mdsd_opt.base.arrays import Flags, Vector
 from mdsd_opt.base.files import atomic_write, check_writable
 from mdsd_opt.errors import InvalidInput, SolverError
 

@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Vector
-from mdsd_opt.base.arrays import weighted_count
+from mdsd_opt.base.arrays import Integers, Vector, weighted_count
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import cvxpy_backend, highs_backend

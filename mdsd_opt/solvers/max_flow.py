@@ -16,8 +16,7 @@ from math import lcm
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Floats, Integers, frozen
 from mdsd_opt.drafts import SupportLaw
 from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem
 from mdsd_opt.solvers.method import DEFAULT_MAX_BYTES, Method, Needs

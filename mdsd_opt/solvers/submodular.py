@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance
 from mdsd_opt.drafts import DraftScheme, ProductForm, product_form, split_fixed
 from mdsd_opt.problem import (

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers, Vector
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers, Vector
 from mdsd_opt.drafts import PrefixDraftScheme, ProductForm
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import FEW_TOKENS, RandomDraws, saves_sorting

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Matrix, Tokens, Vector
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Floats, Matrix, Tokens, Vector, frozen
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.problem import Found, Status, TransportPlan, TransportProblem

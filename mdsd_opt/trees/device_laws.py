@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers, Tokens, Vector
+from mdsd_opt.base.arrays import Floats, Integers, Tokens, Vector
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.prefix_search import (
     HALF,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers, Law, Text
+from mdsd_opt.base.arrays import Floats, Integers, Law, Text
 from mdsd_opt.base.checked import Rng, check_function, generator_of, of_kind
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput

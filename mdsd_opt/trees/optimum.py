@@ -46,8 +46,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Text, Vector
-from mdsd_opt.base.arrays import SUM_TOLERANCE
+from mdsd_opt.base.arrays import SUM_TOLERANCE, Flags, Floats, Integers, Text, Vector
 from mdsd_opt.base.checked import checked_amount, checked_tolerance, floats
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.frames import Column, Result

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers
+from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.checked import check_counts, floats
 from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Numbers
+from mdsd_opt.base.arrays import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.verifiers import BlockRule, Drawn, accepted, block_rule, masses_left, without
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Numbers
+from mdsd_opt.base.arrays import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithReplacement
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.prefix_search import is_searchable

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import check_confidence, check_counts, checked_integer, floats, of_kind
 from mdsd_opt.drafts import count_power
 from mdsd_opt.errors import InvalidInput

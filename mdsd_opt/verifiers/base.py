@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Floats, Integers, Numbers
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Floats, Integers, Numbers, to_numpy
 from mdsd_opt.base.checked import check_counts, checked_generator
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import available_threads, map_rows

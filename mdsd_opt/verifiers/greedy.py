@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers
+from mdsd_opt.base.arrays import Integers
 from mdsd_opt.drafts import FixedSetDrafts, GreedyDrafts, TopKDrafts
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem

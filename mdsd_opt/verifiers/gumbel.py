@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, ClassVar
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement, count_power
 from mdsd_opt.verifiers.shared_noise import (
     MAX_TERMS,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts, WithReplacement
 from mdsd_opt.errors import ProblemTooLarge

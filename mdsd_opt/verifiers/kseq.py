@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Numbers, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Numbers, Vector
 from mdsd_opt.drafts import DraftScheme, WithReplacement, require_short_powers
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem

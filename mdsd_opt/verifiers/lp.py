@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Numbers
+from mdsd_opt.base.arrays import Integers, Numbers
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import Solution, TransportPlan, TransportProblem

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, TopKDrafts, inclusion_masses
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem, checked_problem

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.drafts import DraftScheme, WithoutReplacement, count_power
 from mdsd_opt.verifiers.shared_noise import MAX_TERMS, SharedNoise, first_on_clock, integral
 

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.drafts import DraftScheme, IndependentDrafts
 from mdsd_opt.problem import TransportProblem, fill
 from mdsd_opt.verifiers.base import Remembered, Verifier

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Numbers, Vector
+from mdsd_opt.base.arrays import Integers, Numbers, Vector
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import normalised, positive_part
 from mdsd_opt.verifiers.verdicts import Decision

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Numbers, Tokens, Vector
+from mdsd_opt.base.arrays import Integers, Numbers, Tokens, Vector
 from mdsd_opt.drafts import (
     DraftScheme,
     IndependentDrafts,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.prefix_search import BatchRates
 from mdsd_opt.problem import TransportProblem

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Numbers, Vector
-from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.arrays import Integers, Numbers, Vector, to_numpy
 from mdsd_opt.base.checked import checked_generator
 from mdsd_opt.base.frames import Table
 from mdsd_opt.errors import InvalidInput

@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple, overload
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.base.checked import checked_integer, is_among, of_kind
 from mdsd_opt.base.frames import Result
 from mdsd_opt.drafts import WithoutReplacement, WithReplacement, checked_num_drafts

@@ -19,7 +19,7 @@ from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.engines.adapters import interpreted_triton
 from mdsd_opt.auditing.engines.engine import Drafted
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.base.array_types import Matrix, Text
+from mdsd_opt.base.arrays import Matrix, Text
 from mdsd_opt.decoding import Node, Topology
 
 torch = pytest.importorskip("torch")

@@ -21,7 +21,7 @@ import numpy as np
 
 from mdsd_opt.auditing.engines.engine import Adapter, Drafted
 from mdsd_opt.auditing.subject import TreeVerify
-from mdsd_opt.base.array_types import Text
+from mdsd_opt.base.arrays import Text
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.trees import Node, Topology
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from mdsd_opt.auditing.chain_calls import Caller, chain_of, chain_rule
 from mdsd_opt.auditing.subject import TreeVerify
-from mdsd_opt.base.array_types import Integers, Matrix, Text
+from mdsd_opt.base.arrays import Integers, Matrix, Text
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import ForeignFault, InvalidInput, MissingExtra

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, DOUBLE, GRIDS, Shape, Source, asked
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 
 _UINT64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _UINT32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Vector
+from mdsd_opt.base.arrays import Integers, Vector
 
 Shape = tuple[int, ...]
 

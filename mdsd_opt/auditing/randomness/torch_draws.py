@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mdsd_opt.auditing.randomness.sources import CPU_CLOCK, CUDA_CLOCK, GRIDS, Grid, Source
-from mdsd_opt.base.array_types import Floats
+from mdsd_opt.base.arrays import Floats
 
 Answer = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.auditing.laws import Texts
 from mdsd_opt.auditing.texts.session import ACCEPTED, EXTRA, REFUSED, UNKNOWN
-from mdsd_opt.base.array_types import Vector
+from mdsd_opt.base.arrays import Vector
 from mdsd_opt.evidence import TEXTS, Check, Report, listed, statistics
 
 #: Name of the event before the first token.

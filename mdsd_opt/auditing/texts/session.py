@@ -21,7 +21,7 @@ from mdsd_opt.auditing.chain_calls import parameters_of, torch_needed
 from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, WideLaws, fixed_laws, under
 from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.auditing.subject import Failure, ViolationLog, outcome_of, tokens_of
-from mdsd_opt.base.array_types import Model, Text, Vector
+from mdsd_opt.base.arrays import Model, Text, Vector
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput

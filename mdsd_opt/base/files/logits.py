@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers
-from mdsd_opt.base.arrays import Opened, as_logits, checked_token_ids, frozen, spread
+from mdsd_opt.base.arrays import Integers, Opened, as_logits, checked_token_ids, frozen, spread
 from mdsd_opt.base.checked import integers
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.base.files.arrays import (

@@ -26,7 +26,7 @@ from mdsd_opt.cli.view import Printed, Section, View, present, save_all
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.base.array_types import Text
+    from mdsd_opt.base.arrays import Text
     from mdsd_opt.decoding import ComparedRule, Generation, Metrics
 
 #: Number of prompts on which the rates behind plans and forecasts are measured.

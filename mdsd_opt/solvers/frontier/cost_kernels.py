@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search import pool_falling
 

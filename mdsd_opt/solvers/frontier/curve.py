@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Matrix, Numbers
+from mdsd_opt.base.arrays import Flags, Integers, Matrix, Numbers
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem, checked_problem
 from mdsd_opt.solvers.subset_selection import best_prefix

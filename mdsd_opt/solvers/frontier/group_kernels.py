@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search import drop_impossible, likeliest_tokens, weigh_row
 

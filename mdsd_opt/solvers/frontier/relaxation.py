@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Numbers
+from mdsd_opt.base.arrays import Floats, Numbers
 from mdsd_opt.base.checked import check_truth, checked_amount
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.frames import Result, folded

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Integers, Matrix, Vector
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, Composition
 from mdsd_opt.prefix_search import (
     BLOCK,

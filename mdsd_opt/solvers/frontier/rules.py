@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Vector
+from mdsd_opt.base.arrays import Floats, Vector
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.errors import InvalidInput

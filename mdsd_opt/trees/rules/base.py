@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Law
+from mdsd_opt.base.arrays import Law
 from mdsd_opt.trees.device_laws import BinnedLaw
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.verifiers import draw, normalised, positive_part

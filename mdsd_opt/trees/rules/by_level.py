@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Law, Text, Vector
+from mdsd_opt.base.arrays import Law, Text, Vector
 from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.trees.device_laws import BinnedLaw

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Law
+from mdsd_opt.base.arrays import Law
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.trees.draft_tree import Node
 from mdsd_opt.trees.recursive_rejection import (

@@ -37,7 +37,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mdsd_opt.base.array_types import Flags, Integers
+from mdsd_opt.base.arrays import Flags, Integers
 from mdsd_opt.base.checked import checked_tolerance
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, DraftScheme, PrefixDraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge

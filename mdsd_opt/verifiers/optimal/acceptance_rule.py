@@ -46,7 +46,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Floats, Integers, Numbers, Tokens
+from mdsd_opt.base.arrays import Floats, Integers, Numbers, Tokens
 from mdsd_opt.base.distributions import mass_of_others
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import UnsupportedScheme

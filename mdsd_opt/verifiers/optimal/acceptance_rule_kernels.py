@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Keys, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Keys, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 from mdsd_opt.prefix_search import BUCKET, CONTAINED, RATIO, P, Q, lowest_in_group, pool
 from mdsd_opt.problem import water_level

@@ -6,7 +6,7 @@ busy core.
 
 from __future__ import annotations
 
-from mdsd_opt.base.array_types import Flags, Integers, Matrix, Vector
+from mdsd_opt.base.arrays import Flags, Integers, Matrix, Vector
 from mdsd_opt.base.numba_cache import kernel
 
 

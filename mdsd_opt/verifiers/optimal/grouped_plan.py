@@ -26,7 +26,7 @@ from typing import Any, ClassVar, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd_opt.base.array_types import Integers, Numbers, Tokens, Vector
+from mdsd_opt.base.arrays import Integers, Numbers, Tokens, Vector
 from mdsd_opt.drafts import DraftScheme, PrefixDraftScheme, WithoutReplacement, WithReplacement
 from mdsd_opt.prefix_search import (
     EDGES,

@@ -41,8 +41,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Matrix, Vector
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Matrix, Vector, frozen
 from mdsd_opt.drafts import ProductForm, product_form, split_fixed
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers import ThresholdSubset, subset_of, threshold_subset

@@ -32,8 +32,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Integers, Vector
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Integers, Vector, frozen
 from mdsd_opt.drafts import DraftScheme, SupportLaw, readable, split_fixed
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd_opt.base.array_types import Flags, Floats, Integers, Numbers, Vector
-from mdsd_opt.base.arrays import frozen
+from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers, Vector, frozen
 from mdsd_opt.errors import ProblemTooLarge
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.verifiers.base import target_of
