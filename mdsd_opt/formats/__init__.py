@@ -3,8 +3,8 @@
 `reading` opens a file with the one format that knows it; `content` has what a file is before it is
 of an engine: text, records, streams, addresses. `checks` has numbers that know what they are
 called, tables of them, and the laws that they obey. `counts` and `answer` are the two forms that
-everything is read into: counts of drafts, and texts with log-probabilities. `engines` has a file
-for each engine or tool, found by its name, and `few_fields` for those that need little.
+everything is read into: counts of drafts, and texts with log-probabilities. Each engine or tool has
+a file with `FORMATS`, by which it is found, and those that need little share `few_fields`.
 """
 
 import lazy_loader

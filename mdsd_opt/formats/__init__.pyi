@@ -5,7 +5,7 @@ from .counts import (
     Passes as Passes, Speed as Speed, in_stretches as in_stretches, of_steps as of_steps,
     with_groups as with_groups,
 )
-from .engines.prometheus import counters_in as counters_in
+from .prometheus import counters_in as counters_in
 from .reading import (
     Format as Format, Run as Run, answers_of as answers_of, formats as formats,
     read_answers as read_answers, read_counts as read_counts, read_run as read_run,

@@ -33,7 +33,7 @@ from mdsd_opt.formats.counts import AcceptedCounts, Measured, Speed, merged, of_
 
 PathLike = str | os.PathLike[str]
 
-_PACKAGE = "mdsd_opt.formats.engines"
+_PACKAGE = "mdsd_opt.formats"
 
 #: What broken content makes readers raise; every reader's own errors are `MdsdError`.
 _BROKEN = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError)
@@ -84,7 +84,7 @@ class Format:
 
 @functools.cache
 def formats() -> tuple[Format, ...]:
-    """Formats of all files in the folder of engines."""
+    """Formats of all files that declare some."""
     places = files_that_declare("FORMATS", _PACKAGE).values()
     return tuple(each for place in places for each in loaded(place))
 

@@ -35,8 +35,8 @@ from mdsd_opt.formats.checks import (
 )
 from mdsd_opt.formats.content import count, holders, lines_of
 from mdsd_opt.formats.counts import AcceptedCounts
-from mdsd_opt.formats.engines.vllm import REQUEST
 from mdsd_opt.formats.reading import Format
+from mdsd_opt.formats.vllm import REQUEST
 
 # --- AIPerf and guidellm ---
 

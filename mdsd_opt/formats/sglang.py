@@ -20,6 +20,7 @@ import numpy as np
 
 from mdsd_opt.base.files import parse_json
 from mdsd_opt.errors import UnreadableFile
+from mdsd_opt.formats import vllm
 from mdsd_opt.formats.answer import Answer, answer_of
 from mdsd_opt.formats.checks import (
     Contradiction,
@@ -36,7 +37,6 @@ from mdsd_opt.formats.checks import (
 )
 from mdsd_opt.formats.content import count, cut, holders, lines_of
 from mdsd_opt.formats.counts import DEEPEST, AcceptedCounts, Measured, Speed, passes_of
-from mdsd_opt.formats.engines import vllm
 from mdsd_opt.formats.reading import Format
 
 _MARKER = re.compile(r"^(?=.*Decode batch).*accept len: ", re.MULTILINE)
