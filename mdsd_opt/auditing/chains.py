@@ -40,7 +40,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.tree_rule import ChainRule, TreeAuditReport, TreeSample
 from mdsd_opt.base.arrays import Text
-from mdsd_opt.base.checked import Rng, checked_integer, generator_of, is_among
+from mdsd_opt.base.checked import Rng, check_function, checked_integer, generator_of, is_among
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import WithReplacement
 from mdsd_opt.errors import InvalidInput, UnknownName
@@ -349,11 +349,11 @@ def audit_chain(
     for value, name, known in ((takes, "takes", TAKES), (library, "library", LIBRARIES)):
         if not is_among(value, known):
             raise UnknownName.among(name, value, known)
-    if not callable(verify):
-        raise InvalidInput(
-            f"verify is a {type(verify).__name__}: give a callable (p, q, drafts) -> tokens; "
-            "audit_portfolio takes a verifier, audit_tree a rule for trees"
-        )
+    check_function(
+        "a callable (p, q, drafts) -> tokens; audit_portfolio takes a verifier, audit_tree a rule "
+        "for trees",
+        verify=verify,
+    )
     num_drafts = checked_integer(num_drafts, "num_drafts", most=_MOST_DRAFTS)
     asked = options_of(options, keywords)
     own = {"num_trials": CALLS, "edge_probes": 64, "driven_checks": 65}

@@ -23,7 +23,7 @@ from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.subject import REFUSALS, DraftChain, Failure, outcome_of
 from mdsd_opt.auditing.tree_rule import ChainRule
-from mdsd_opt.base.checked import checked_names, of_kind
+from mdsd_opt.base.checked import check_function, checked_names, of_kind
 from mdsd_opt.drafts import (
     SINGLE_MODEL_SCHEMES,
     IndependentDrafts,
@@ -430,9 +430,7 @@ def _subject(given: Any) -> Any:
             return verifiers.get(given)
         is_engine = given in engines.names() and given not in rule_names()
         return engines.get(given) if is_engine else get_rule(given)
-    if not (isinstance(given, (verifiers.Verifier, Engine, TreeRule)) or callable(given)):
-        raise InvalidInput(
-            f"verify is a {type(given).__name__}: give a callable (p, q, drafts) -> tokens, a "
-            "verifier, a rule for trees, or a name of one"
-        )
+    if not isinstance(given, (verifiers.Verifier, Engine, TreeRule)):
+        kinds = "a verifier, a rule for trees, or a name of one"
+        check_function(f"a callable (p, q, drafts) -> tokens, {kinds}", verify=given)
     return given

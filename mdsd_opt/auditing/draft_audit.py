@@ -34,10 +34,9 @@ from mdsd_opt.auditing.pace import settled
 from mdsd_opt.auditing.randomness import served
 from mdsd_opt.auditing.subject import ViolationLog, check_arguments, checked_tuples
 from mdsd_opt.base.arrays import Flags, Tokens, Vector, to_numpy
-from mdsd_opt.base.checked import Rng, generator_of
+from mdsd_opt.base.checked import Rng, check_function, generator_of
 from mdsd_opt.base.foreign import foreign, ran
 from mdsd_opt.drafts import DraftScheme, checked_draft_scheme
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import (
     AuditOptions,
     Check,
@@ -196,10 +195,7 @@ def drawn_tuples(sample: Any, drafts: DraftScheme, rng: np.random.Generator, siz
     """Call a sampler of any form, and check the shape of its result."""
     if isinstance(sample, DraftScheme):  # or a callable
         return sample.sample(rng, size)
-    if not callable(sample):
-        raise InvalidInput(
-            f"sample is a {type(sample).__name__}: give a callable or a draft scheme"
-        )
+    check_function("a callable or a draft scheme", sample=sample)
     by_size = _takes_size(sample)
     check_arguments(sample, "rng, size" if by_size else "rng", name="sample")
     with foreign("sample", "sample failed with"), served(rng) as serving:

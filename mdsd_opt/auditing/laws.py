@@ -15,6 +15,7 @@ import numpy as np
 
 from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.base.arrays import Integers, Model, Opened, Text, Vector, as_logits
+from mdsd_opt.base.checked import check_function
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.drafts import DraftScheme, SchemeMaker, count_power, first_beyond, readable
@@ -89,11 +90,8 @@ class ModelLaws(_Laws):
     def __init__(
         self, model: Callable[[Text], Any], name: str, promise: Promise | None = None
     ) -> None:
-        if not callable(model):
-            raise InvalidInput(
-                f"{name} is a {type(model).__name__}: give a function from a text (a tuple of "
-                "token ids) to the probabilities of the next token"
-            )
+        wanted = "a function from a text (a tuple of ids) to probabilities of the next token"
+        check_function(wanted, **{name: model})
         self._model, self.name, self._promise = model, name, promise
         self._known: dict[Text, Vector] = {}
         self.along, self.reached = cache(super().along), cache(super().reached)  # type: ignore[method-assign]

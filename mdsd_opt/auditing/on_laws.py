@@ -27,7 +27,7 @@ from mdsd_opt.auditing.subject import (
 )
 from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, TreeSample, report_of
 from mdsd_opt.auditing.verifier_audit import METHODS, OneProblem
-from mdsd_opt.base.checked import Rng, generator_of
+from mdsd_opt.base.checked import Rng, generator_of, of_kind
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, SchemeMaker, checked_num_drafts, scheme_maker
@@ -173,11 +173,7 @@ def audit_portfolio(
 def fixed_tree(tree: str | Topology) -> Topology:
     """The tree, parsed; `InvalidInput` for one that grows."""
     topology = parse_topology(tree) if isinstance(tree, str) else tree
-    if not isinstance(topology, Topology):
-        raise InvalidInput(
-            f"the tree is {tree!r:.60}: give a fixed one, such as 2x3, none that grows"
-        )
-    return topology
+    return of_kind(topology, Topology, "the tree", "a fixed one, such as 2x3, none that grows")
 
 
 Laws = SmallLaws | WideLaws

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mdsd_opt.auditing.pace import outcomes
 from mdsd_opt.auditing.randomness import Serving, served
 from mdsd_opt.base.arrays import Matrix, Text, Tokens, to_numpy
+from mdsd_opt.base.checked import check_function
 from mdsd_opt.base.foreign import describe, foreign, ran
 from mdsd_opt.base.installed import loaded
 from mdsd_opt.drafts import DraftScheme
@@ -399,8 +400,8 @@ def load_verifier(spec: str) -> Any:
             f"no verifier is called {spec!r}. Give module:function, or one of: {known}."
         )
     verifier = loaded(spec)
-    if not (callable(verifier) or isinstance(verifier, Verifier)):
-        raise InvalidInput(f"{spec!r} is a {type(verifier).__name__}, not a callable")
+    if not isinstance(verifier, Verifier):
+        check_function(**{spec: verifier})
     return verifier
 
 

@@ -14,7 +14,7 @@ from mdsd_opt.auditing.on_laws import audit_portfolio, fixed_tree
 from mdsd_opt.auditing.portfolio import PortfolioReport
 from mdsd_opt.auditing.subject import TreeVerify, check_arguments
 from mdsd_opt.auditing.tree_rule import AuditedRule, TreeAuditReport, report_of
-from mdsd_opt.base.checked import Rng, generator_of
+from mdsd_opt.base.checked import Rng, check_function, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.drafts import SchemeMaker, scheme_maker
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge
@@ -159,10 +159,7 @@ def audit_tree(
         verify = trees.get_rule(verify)
     if isinstance(verify, trees.TreeRule):
         verify = verify.verify
-    if not callable(verify):
-        raise InvalidInput(
-            f"verify is a {type(verify).__name__}: give a callable (root, rng) -> tokens"
-        )
+    check_function("a callable (root, rng) -> tokens", verify=verify)
     asked = options_of(options, {**keywords, "num_trials": num_trials})
     topology = fixed_tree(tree)
     if target is None and draft is None:

@@ -79,11 +79,11 @@ def is_among(value: Any, known: Container[str]) -> bool:
     return value is None or (isinstance(value, str) and value in known)
 
 
-def check_function(**functions: Any) -> None:
-    """Raise `InvalidInput` unless each of some arguments, by their names, can be called."""
+def check_function(wanted: str = "a function", /, **functions: Any) -> None:
+    """Raise `InvalidInput`, which says what is wanted, unless each argument can be called."""
     for name, value in functions.items():
         if not callable(value):
-            raise InvalidInput(f"{name} is {value!r:.60}: give a function")
+            raise InvalidInput(f"{name} is {value!r:.60}: give {wanted}")
 
 
 def check_truth(**options: Any) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt._version import __version__
+from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.files import file_sha256, read_bytes
 from mdsd_opt.base.files.arrays import read_safetensors, write_safetensors
 from mdsd_opt.base.sampling import softmax
@@ -104,12 +105,10 @@ class CaptureSettings:
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
             raise UnknownName.among("dtype", self.dtype, _DTYPES)
-        if self.num_tokens < 0 or self.seed < 0:
-            raise InvalidInput(
-                f"num_tokens is {self.num_tokens} and seed is {self.seed}: give at least 0"
-            )
-        if self.num_positions is not None and self.num_positions < 1:
-            raise InvalidInput(f"num_positions is {self.num_positions}: give at least 1")
+        checked_integer(self.num_tokens, "num_tokens", 0)
+        checked_integer(self.seed, "seed", 0)
+        if self.num_positions is not None:
+            checked_integer(self.num_positions, "num_positions")
         softmax(np.zeros(2), self.temperature)  # says what is wrong with a temperature
 
 

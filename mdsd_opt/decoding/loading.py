@@ -27,6 +27,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import to_numpy
+from mdsd_opt.base.checked import check_function
 from mdsd_opt.base.installed import loaded as loaded_object
 from mdsd_opt.decoding.passes import cache_name, cache_of
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName, UnreadableFile
@@ -329,8 +330,7 @@ def maker_of_drafts(draft: str) -> Callable[[LoadedModel], Any] | None:
     if ":" not in draft or draft.startswith(("skip:", "wheel:")) or Path(draft).exists():
         return None
     maker = loaded_object(draft)
-    if not callable(maker):
-        raise InvalidInput(f"{draft} is a {type(maker).__name__}: give a function of the target")
+    check_function("a function of the target", **{draft: maker})
     return cast("Callable[[LoadedModel], Any]", maker)
 
 

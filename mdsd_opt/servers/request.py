@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mdsd_opt.base.checked import check_function
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.formats import Answer, read_answers
@@ -56,8 +57,8 @@ class Request:
     promise: Any = None
 
     def __post_init__(self) -> None:
-        if self.promise is not None and not callable(self.promise):
-            raise InvalidInput(f"promise is {self.promise!r:.60}: give a function; see sampling")
+        if self.promise is not None:
+            check_function("a function; see sampling", promise=self.promise)
         if self.promise is not None and self.sampling.temperature == 0:
             raise InvalidInput("a promise goes with a temperature above 0: noise decides ties at 0")
         if self.logprobs not in ("raw", "processed"):

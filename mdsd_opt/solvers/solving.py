@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mdsd_opt.base.checked import check_truth, checked_amount, checked_tolerance
+from mdsd_opt.base.checked import check_truth, checked_amount, checked_tolerance, of_kind
 from mdsd_opt.base.foreign import foreign, stopped_after
 from mdsd_opt.base.long_runs import told_after
 from mdsd_opt.base.registry import Registry, files_that_declare
@@ -199,11 +199,7 @@ def _run(problem: TransportProblem, method: Method, options: dict[str, Any]) -> 
             with foreign(subject), stopped_after(last, subject):
                 outcome = method.solve(problem, **options)
     seconds = time.perf_counter() - start - (_seconds_compiled() - compiled)
-    if not isinstance(outcome, Found):
-        raise InvalidInput(
-            f"method {method.name!r} returned a {type(outcome).__name__}: return a "
-            "mdsd_opt.solvers.Found"
-        )
+    of_kind(outcome, Found, f"what method {method.name!r} returns", "a mdsd_opt.solvers.Found")
     if not own:
         _, unreadable = read_solution(outcome, problem.vocab_size)
         if not unreadable and not 0 <= outcome.acceptance_rate <= 1 + _ROUNDING:

@@ -302,7 +302,7 @@ def test_wrong_use_is_said() -> None:
         audited(lambda p, q, drafts: "yes")
     with pytest.raises(InvalidInput, match=r"called with \(p, q, drafts\), and takes \(p\): too"):
         audited(lambda p: p)
-    with pytest.raises(InvalidInput, match="is a int"):
+    with pytest.raises(InvalidInput, match="verify is 3"):
         audited(3)
 
 

@@ -190,7 +190,7 @@ def test_samplers_of_one_tuple_and_of_many() -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (3, "sample is a int"),
+        (3, "sample is 3"),
         (lambda rng, size: np.zeros((size, 2), int), r"shape \(50, 2\).*\(50, 3\)"),
         (lambda rng, size: np.zeros((size, 3)), "dtype float64"),
         (lambda rng: [0, 1], r"shape \(50, 2\)"),

@@ -336,8 +336,8 @@ def test_reports_become_json_and_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"verify": 3}, InvalidInput, "verify is a int"),
-        ({"target": 3}, InvalidInput, "target is a int"),
+        ({"verify": 3}, InvalidInput, "verify is 3"),
+        ({"target": 3}, InvalidInput, "target is 3"),
         ({"target": lambda text: [0.5, 0.6]}, ValueError, "target after"),
         (
             {"draft": lambda text: np.full(3 + len(text), 1 / (3 + len(text)))},

@@ -136,7 +136,7 @@ def test_what_a_method_gets_and_returns_is_checked() -> None:
     def returns_a_number(problem: mo.TransportProblem) -> Any:
         return 0.86
 
-    with pytest.raises(InvalidInput, match="returned a float: return a mdsd_opt"):
+    with pytest.raises(InvalidInput, match="returns is a float: give a mdsd_opt"):
         mo.solve(PROBLEM, returns_a_number)
     for forged, told in (
         ({"acceptance_rate": math.nan}, "acceptance_rate is nan"),

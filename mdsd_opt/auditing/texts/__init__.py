@@ -42,7 +42,7 @@ from mdsd_opt.auditing.texts.session import (
     log_failure,
     log_impossible,
 )
-from mdsd_opt.base.checked import Rng, generator_of
+from mdsd_opt.base.checked import Rng, check_function, generator_of
 from mdsd_opt.base.foreign import foreign
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.base.sampling import Sampling
@@ -175,10 +175,7 @@ def audit_text(
     What is said of accepted and refused drafts is read off the questions to the models. Positions
     are not looked at: a wrong ``position_ids`` shows nothing.
     """
-    if not callable(generate):
-        raise InvalidInput(
-            f"generate is a {type(generate).__name__}: give a callable (target, draft) -> tokens"
-        )
+    check_function("a callable (target, draft) -> tokens", generate=generate)
     check_arguments(generate, "target, draft", "text", "generate")
     if length not in range(1, _LONGEST + 1):
         raise InvalidInput(f"length is {length!r}: give an integer from 1 to {_LONGEST}")

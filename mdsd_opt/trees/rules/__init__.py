@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.registry import Registry
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.trees.rules.base import Accepted, Stop, TreeRule
 from mdsd_opt.trees.rules.by_level import LevelSequential, Race, TopDown
 from mdsd_opt.trees.rules.multi_step import (
@@ -45,12 +45,8 @@ _SHORT = {"trav_hull": "traversal_hull", "gbv": "greedy_multi_path"}
 def _checked(rule: Any, name: str) -> TreeRule:
     if isinstance(rule, Verifier):
         return TopDown(rule)
-    if not isinstance(rule, TreeRule):
-        raise InvalidInput(
-            f"{name} is {rule!r:.60}: give an object of a class that is derived from "
-            "mdsd_opt.trees.TreeRule, or a verifier"
-        )
-    return rule
+    return of_kind(rule, TreeRule, name, "an object of a class that is derived from "
+                   "mdsd_opt.trees.TreeRule, or a verifier")  # fmt: skip
 
 
 def _own() -> dict[str, Any]:
