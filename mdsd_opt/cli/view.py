@@ -463,7 +463,7 @@ def _template() -> Any:
         import jinja2
     except ImportError as error:
         raise MissingExtra.of("Jinja", "report", "the report") from error
-    loader = jinja2.PackageLoader("mdsd_opt", "cli/report")
+    loader = jinja2.PackageLoader("mdsd_opt", "cli")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

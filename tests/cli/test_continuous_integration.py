@@ -13,7 +13,7 @@ import pytest
 from support.recorded_reports import RecordedChains
 
 import mdsd_opt as mo
-from mdsd_opt.cli.report.audits import TestCase, save_junit
+from mdsd_opt.cli.audits import TestCase, save_junit
 
 ROOT = Path(__file__).parents[2]
 

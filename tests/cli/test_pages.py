@@ -13,7 +13,7 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.bench import BenchReport, Record
-from mdsd_opt.cli.report.audits import audit_view
+from mdsd_opt.cli.audits import audit_view
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.verbs.rates import rates_view
 from mdsd_opt.cli.view import check_page_path, save_page

@@ -71,7 +71,7 @@ class Audited:
     @classmethod
     def of(cls, report: Any, subject: str) -> Audited:
         """Of one subject."""
-        from mdsd_opt.cli.report.audits import audit_view
+        from mdsd_opt.cli.audits import audit_view
 
         spelled = (re.sub(r"\bseconds=([\d.e+]+)", r"--seconds \1", note) for note in report.notes)
         report = replace(report, notes=tuple(spelled))
@@ -248,7 +248,7 @@ def engine(
     # Triton reads this when it is imported, which other engines do as well.
     os.environ.setdefault("TRITON_INTERPRET", "1")
     from mdsd_opt.auditing import engines
-    from mdsd_opt.cli.report.audits import engines_view
+    from mdsd_opt.cli.audits import engines_view
 
     is_one, audits, missing = engine != "all", [], []
     for wanted in (engine,) if is_one else engines.names():
@@ -355,7 +355,7 @@ def _judged(kind: Callable[..., Audited]) -> Callable[..., None]:
 
 def _begin(verdict: PrintedVerdict) -> None:
     """Write files that hold no verdict, in place of an earlier run's, for a run that dies."""
-    from mdsd_opt.cli.report.audits import TestCase, save_junit
+    from mdsd_opt.cli.audits import TestCase, save_junit
 
     if verdict.junit is not None:
         check_writable(verdict.junit)
@@ -367,7 +367,7 @@ def _begin(verdict: PrintedVerdict) -> None:
 
 def _leave(result: Audited, bar: Bar, junit: Path | None) -> None:
     """Exit with the code of the worst answer on the subjects, after JUnit's file is written."""
-    from mdsd_opt.cli.report.audits import TestCase, save_junit
+    from mdsd_opt.cli.audits import TestCase, save_junit
     from mdsd_opt.evidence import ANSWERS
 
     answers = [bar.answer(report) for _, report in result.reports]

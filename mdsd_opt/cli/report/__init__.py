@@ -1,1 +1,0 @@
-"""Rows, tables and pictures made of results."""
