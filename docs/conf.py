@@ -96,7 +96,7 @@ def describe_program(app: Any, page: str, source: list) -> None:
             for name in json_schemas.DOCUMENTS
         )
         source[0] = source[0].replace("SCHEMAS", ", ".join(links))
-        program = ["mdsd_opt.cli.app", "utils", "docs", "--name", "mdsd-opt"]
+        program = ["mdsd_opt.cli.verbs", "utils", "docs", "--name", "mdsd-opt"]
         done = subprocess.run(
             [sys.executable, "-m", "typer", *program],
             capture_output=True,

@@ -26,8 +26,8 @@ def main() -> None:
             print(f"mdsd-opt {__version__}", flush=True)
             return
         from mdsd_opt.base.long_runs import expect_kernels, waiting
-        from mdsd_opt.cli.app import KERNELS, app
         from mdsd_opt.cli.output import warnings_as_remarks
+        from mdsd_opt.cli.verbs import KERNELS, app
 
         try:
             verb = " ".join(sys.argv[1:2])

@@ -1,8 +1,8 @@
 from .export import linear_programme as linear_programme
 from .frontier.curve import frontier_of as frontier_of
 from .frontier.curve import CostCurve as CostCurve
-from .frontier.relaxation import distances as distances
-from .frontier.relaxation import (
+from .frontier import distances as distances
+from .frontier import (
     Relaxation as Relaxation, checked_relax as checked_relax, relax as relax,
     relaxed_by as relaxed_by, the_budget as the_budget,
 )

@@ -12,7 +12,7 @@ from support.commands import commands
 from typer.testing import CliRunner
 
 import mdsd_opt as mo
-from mdsd_opt.cli.app import app
+from mdsd_opt.cli.verbs import app
 
 KINDS: dict[str, Any] = {
     words.split()[1]: x for words, x in commands().items() if words.startswith("audit ")

@@ -367,10 +367,10 @@ def test_wrong_arrays(run, tmp_path):
 
 def test_an_interrupt_while_the_program_loads_is_one_line(run_cli, monkeypatch):
     def interrupted(name, *_):
-        if name == "mdsd_opt.cli.app":
+        if name == "mdsd_opt.cli.verbs":
             raise KeyboardInterrupt
 
-    monkeypatch.delitem(sys.modules, "mdsd_opt.cli.app")
+    monkeypatch.delitem(sys.modules, "mdsd_opt.cli.verbs")
     monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupted), *sys.meta_path])
     done = run_cli("rates")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "mdsd-opt: interrupted\n")

@@ -10,7 +10,7 @@ from support.commands import verbs
 
 import mdsd_opt
 from mdsd_opt.base.numba_cache import KernelCache, kernel_name
-from mdsd_opt.cli.app import KERNELS
+from mdsd_opt.cli.verbs import KERNELS
 
 PACKAGE = Path(mdsd_opt.__file__).parent
 

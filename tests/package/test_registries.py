@@ -157,7 +157,7 @@ def test_every_verb_is_known_and_has_a_schema(monkeypatch: pytest.MonkeyPatch) -
     schemas = importlib.import_module("json_schemas").DOCUMENTS
     known = commands.verbs()
     for module in (ROOT / "mdsd_opt" / "cli" / "verbs").glob("[!_]*.py"):
-        where = f"of mdsd_opt/cli/verbs/{module.name} in mdsd_opt/cli/app.py"
+        where = f"of mdsd_opt/cli/verbs/{module.name} in mdsd_opt/cli/verbs/__init__.py"
         assert {module.stem, *declared(module)} & {*known}, f"name the verb {where}"
     for name in {*known} - NEED_MODELS:
         assert any(schema.partition("-")[0] == name for schema in schemas), (

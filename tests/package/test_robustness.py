@@ -293,7 +293,7 @@ def test_errors_of_system_and_arithmetic_are_one_line(error, words, run_cli, mon
     def fail(**_):
         raise error
 
-    monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
+    monkeypatch.setattr("mdsd_opt.cli.verbs.app", fail)
     done = run_cli("rates")
     assert done.returncode == 2
     assert words in done.stderr
@@ -304,7 +304,7 @@ def test_a_bug_is_still_shown(run_cli, monkeypatch):
     def fail(**_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr("mdsd_opt.cli.app.app", fail)
+    monkeypatch.setattr("mdsd_opt.cli.verbs.app", fail)
     with pytest.raises(KeyError):
         run_cli("rates")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from mdsd_opt.cli.app import app
+from mdsd_opt.cli.verbs import app
 
 
 def verbs() -> dict[str, Any]:

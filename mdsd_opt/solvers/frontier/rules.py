@@ -20,8 +20,8 @@ from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.problem import TransportProblem, running_sums
+from mdsd_opt.solvers.frontier import Distances, distances
 from mdsd_opt.solvers.frontier.curve import CostCurve, frontier_of
-from mdsd_opt.solvers.frontier.relaxation import Distances, distances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
