@@ -10,12 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from xml.etree import ElementTree
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write
-from mdsd_opt.base.frames import Column, Result
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cli.view import Drawing, Section, View
 from mdsd_opt.evidence import ANSWERS, Bar
 from mdsd_opt.plots import audit_figure, portfolio_figure
@@ -49,6 +50,10 @@ class Answered(Result, Generic[AnyReport]):
 
     columns: ClassVar = ("*report", "*bar", "answer", Column("told", of="told_as"))
 
+    def tables(self) -> list[Table]:
+        """Those of the report."""
+        return self.report.tables()
+
 
 @dataclass(frozen=True)
 class AnsweredEngine(Result):
@@ -70,6 +75,12 @@ class Engines(Result):
     answer: str
 
     columns: ClassVar = ("engines", "left_out", "*bar", "answer")
+
+    def tables(self) -> list[Table]:
+        """A line for each engine."""
+        names = ("engine", "package", "answer", "verdict_class", "detectable_bias", "finding")
+        rows = [x.to_dict() for x in self.engines]
+        return [Table("engines", [Column(x, of=itemgetter(x), is_text=True) for x in names], rows)]
 
 
 def audit_view(report: Report, subject: str, bar: Bar) -> View:

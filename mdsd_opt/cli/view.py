@@ -104,56 +104,22 @@ class View:
 
     @property
     def all_tables(self) -> list[Table]:
-        """Tables, without what stands between them."""
-        return [part for part in self.tables if isinstance(part, Table)]
+        """Tables, without what stands between them; those of the document where there are none."""
+        shown = [part for part in self.tables if isinstance(part, Table)]
+        return shown or ([] if isinstance(self.document, str) else self.document.tables())
 
 
 _OUT = "by the end of the name: .json, .csv, .md, .tex, .html or a picture (.png, .svg, .pdf, .pgf)"
 
 
 @dataclass(frozen=True)
-class Printed:
+class Form:
     """Requested forms of a view; those that cannot be written are refused beforehand."""
 
     #: Whether a folder may be among the files, which is the verb's own affair.
     FOLDER: ClassVar[bool] = False
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-    out: Annotated[list[Path] | None, f"Also save all to this file, {_OUT}; may be repeated."] = (
-        None
-    )
-
-    def __post_init__(self) -> None:
-        for path in self.files:
-            check_saved_path(path)
-        if self.folder is not None and not self.FOLDER:
-            raise InvalidInput(f"--out is {self.folder}: give a name that ends in {_ENDS}")
-
-    @property
-    def suffix(self) -> str | None:
-        """Form that is printed for other programs, by the end of such a file; None for people."""
-        return ".json" if self.as_json else None
-
-    @property
-    def chosen(self) -> str | None:
-        """Words in the title of the table that is chosen."""
-        return None
-
-    @property
-    def files(self) -> list[Path]:
-        """Files to save, pictures among them."""
-        return [path for path in self.out or () if path.suffix]
-
-    @property
-    def folder(self) -> Path | None:
-        """Folder among them."""
-        return next((path for path in self.out or () if not path.suffix), None)
-
-
-@dataclass(frozen=True)
-class Tabled(Printed):
-    """Forms of a view with tables."""
-
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False
     as_latex: Annotated[
         bool, typer.Option("--latex", help="Print tables for LaTeX, with booktabs.")
@@ -162,34 +128,9 @@ class Tabled(Printed):
         str | None,
         typer.Option("--table", help="Of several tables, the one with these words in its title."),
     ] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        forms = ("json", "csv", "latex")
-        names = [f"--{name}" for name in forms if getattr(self, f"as_{name}")]
-        if len(names) > 1:
-            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
-        if self.words is not None and not self.of_tables:
-            raise InvalidInput("--table goes with --latex, --csv, or such a file of --out")
-
-    @property
-    def suffix(self) -> str | None:
-        return ".csv" if self.as_csv else ".tex" if self.as_latex else super().suffix
-
-    @property
-    def chosen(self) -> str | None:
-        return self.words
-
-    @property
-    def of_tables(self) -> bool:
-        """Whether tables are wanted that people are told in sentences."""
-        return self.as_csv or self.as_latex or bool(self.files)
-
-
-@dataclass(frozen=True)
-class Form(Tabled):
-    """Forms of a view with tables and a picture."""
-
+    out: Annotated[list[Path] | None, f"Also save all to this file, {_OUT}; may be repeated."] = (
+        None
+    )
     plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
     width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
     style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
@@ -198,7 +139,15 @@ class Form(Tabled):
     def __post_init__(self) -> None:
         if self.plot is not None:
             check_plot_path(self.plot)
-        super().__post_init__()
+        for path in self.files:
+            check_saved_path(path)
+        if self.folder is not None and not self.FOLDER:
+            raise InvalidInput(f"--out is {self.folder}: give a name that ends in {_ENDS}")
+        names = [f"--{x}" for x in ("json", "csv", "latex") if getattr(self, f"as_{x}")]
+        if len(names) > 1:
+            raise InvalidInput(f"{' and '.join(names)} both given: choose one")
+        if self.words is not None and not (self.as_csv or self.as_latex or self.files):
+            raise InvalidInput("--table goes with --latex, --csv, or such a file of --out")
         if self.style not in _STYLES:
             raise UnknownName.among("style", self.style, _STYLES)
         if self.width is not None and not 1 <= self.width <= 40:
@@ -208,8 +157,20 @@ class Form(Tabled):
             raise InvalidInput("--width, --style and --no-title go with --plot")
 
     @property
+    def suffix(self) -> str | None:
+        """Form that is printed for other programs, by the end of such a file; None for people."""
+        printed = {".json": self.as_json, ".csv": self.as_csv, ".tex": self.as_latex}
+        return next((suffix for suffix, wanted in printed.items() if wanted), None)
+
+    @property
     def files(self) -> list[Path]:
-        return [*super().files, *filter(None, [self.plot])]
+        """Files to save, pictures among them."""
+        return [*(x for x in self.out or () if x.suffix), *filter(None, [self.plot])]
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder among them."""
+        return next((path for path in self.out or () if not path.suffix), None)
 
     @property
     def drawn(self) -> bool:
@@ -218,10 +179,10 @@ class Form(Tabled):
 
 
 @to_results()
-def present(view: View, form: Printed) -> None:
+def present(view: View, form: Form) -> None:
     """Print a view as tables, JSON or CSV, and save it in all files."""
     if (suffix := form.suffix) is not None:
-        print(as_text(view, suffix, form.chosen), end="")
+        print(as_text(view, suffix, form.words), end="")
     else:
         first, last = (view.conclusion, view.tables)[:: 1 if view.decides else -1]
         for part in (*first, *last):
@@ -229,14 +190,14 @@ def present(view: View, form: Printed) -> None:
     save_all(view, form)
 
 
-def save_all(view: View, form: Printed) -> None:
+def save_all(view: View, form: Form) -> None:
     """Save a view in all files."""
     for path in form.files:
         save_view(view, path, form)
         remark(f"saved as {path}")
 
 
-def save_view(view: View, path: Path, form: Printed = Printed()) -> None:  # frozen
+def save_view(view: View, path: Path, form: Form = Form()) -> None:  # frozen
     """Save a view as text, a page or a picture, as the end of the name says."""
     suffix = path.suffix.lower()
     if suffix in _FORMATS:
@@ -246,7 +207,7 @@ def save_view(view: View, path: Path, form: Printed = Printed()) -> None:  # fro
     elif suffix in _PAGES:
         save_page(path, view)
     else:
-        words = form.chosen if suffix != ".json" else None
+        words = form.words if suffix != ".json" else None
         is_whole = suffix == ".md" and words is None
         write_text(path, _markdown(view) if is_whole else as_text(view, suffix, words))
 
@@ -276,17 +237,16 @@ def check_saved_path(path: Path) -> None:
     check_writable(path)
 
 
-def save_picture(path: Path, drawing: Drawing, form: Printed) -> None:
+def save_picture(path: Path, drawing: Drawing, form: Form) -> None:
     """Draw and save a picture as `form` says."""
     import matplotlib
 
-    looks = form if isinstance(form, Form) else Form()
-    with matplotlib.rc_context({**_ALWAYS, **_STYLES[looks.style]}):
+    with matplotlib.rc_context({**_ALWAYS, **_STYLES[form.style]}):
         figure = drawing.draw()
-        if looks.width is not None:
+        if form.width is not None:
             wide, high = figure.get_size_inches()
-            figure.set_size_inches(looks.width, max(high * looks.width / wide, 1.0))
-        if drawing.title and not looks.no_title:
+            figure.set_size_inches(form.width, max(high * form.width / wide, 1.0))
+        if drawing.title and not form.no_title:
             lines = drawing.title.splitlines()
             letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
             title = "\n".join(part for line in lines for part in wrap(line, letters))

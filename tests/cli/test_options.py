@@ -122,6 +122,7 @@ ARGUMENTS = {
     "prove": ["p0 >= 0", "--vocab-size", "2"],
     "relax": ["logits.npz"],
     "reproduce": ["khisti2025", "logits.npz"],
+    "search": ["p0 >= 0", "--vocab-size", "2"],
 }
 
 #: The same for options that go with others.

@@ -26,7 +26,7 @@ from mdsd_opt.cli.commands import Kinds
 from mdsd_opt.cli.options import SAMPLING
 from mdsd_opt.cli.output import look_here_for_modules
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Printed, View, present, save_page
+from mdsd_opt.cli.view import Form, View, present, save_page
 from mdsd_opt.errors import InvalidInput, MissingExtra, ProblemTooLarge, UnknownName
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ LogitsFile = Annotated[Path | None, "A file with arrays target and draft, to aud
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrintedVerdict(Printed):
+class PrintedVerdict(Form):
     """What passes, and where the verdict goes."""
 
     PANEL: ClassVar[str] = "Verdict"

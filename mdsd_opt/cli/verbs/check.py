@@ -14,11 +14,11 @@ import typer
 
 from mdsd_opt import cddlib_checks
 from mdsd_opt.base.files import check_writable
-from mdsd_opt.base.frames import Result, Table
+from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import remark
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Section, Tabled, View, present
+from mdsd_opt.cli.view import Form, Section, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -69,12 +69,21 @@ class Checked(Result):
 
     columns: ClassVar = ("*result", "proof", "polyhedra?")
 
+    def tables(self) -> list[Table]:
+        """Those of the claim."""
+        return self.result.tables()
+
 
 @dataclass(frozen=True)
 class Claims(Result):
     """All claims."""
 
     conjectures: list[Conjecture]
+
+    def tables(self) -> list[Table]:
+        """A line for each."""
+        columns = [Column(x, is_text=True) for x in self.conjectures[0].columns]
+        return [Table("claims", columns, self.conjectures)]
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ def check(
     scheme: Given = given("cddlib_checks:check_condition", "scheme"),
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
     tried: Given = given("cddlib_checks:search", "trials rng=seed start"),
-    form: Tabled,
+    form: Form,
 ) -> None:
     """Prove or refute a claim at one size, in exact arithmetic.
 
@@ -145,7 +154,7 @@ def condition(
     size: Given = _SIZE,
     settling: Settling,
     scheme: Given = given("cddlib_checks:check_condition", "scheme"),
-    form: Tabled,
+    form: Form,
 ) -> None:
     """Settle whether inequalities of your own are exactly the condition for acceptance one.
 
@@ -164,7 +173,7 @@ def condition(
 def _settle(
     conjecture: str,
     settling: Settling,
-    form: Tabled,
+    form: Form,
     function: Callable[..., Any],
     size: Given,
     facets: bool = False,
@@ -184,9 +193,7 @@ def _settle(
     proof = [f"proof for every size: {known.proof}"] if known and known.proof else []
     document = Checked(result, known.proof if known else "", result.polyhedra if facets else None)
     told = replace(result, facets=()) if facets else result  # which stand in the tables
-    tables = result.tables()
-    if not form.of_tables:
-        tables = [each.table() for each in result.polyhedra] if facets else []
+    tables = [each.table() for each in result.polyhedra] if facets else []
     view = View(f"{result.name}", tables, [str(told), *proof], document)
     present(view, form)
     if settling.export is not None:
@@ -211,7 +218,7 @@ def _saved(polyhedra: Sequence[Polyhedron], folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _list(form: Tabled) -> None:
+def _list(form: Form) -> None:
     known = cddlib_checks.conjectures().values()
     tables = []
     for status, heading in _KINDS.items():
@@ -260,7 +267,7 @@ def search(
     *,
     asked: Given = given("cddlib_checks:prove_laws", "vocab_size given", vocab_size=3),
     tried: Given = given("cddlib_checks:search", "trials rng=seed", trials=1000),
-    form: Tabled,
+    form: Form,
 ) -> None:
     """Search for laws that refute a claim, in exact arithmetic, and shrink what is found.
 
@@ -287,8 +294,7 @@ def search(
     if found.instances and (shown := odd or near):
         laws = {"p": shown.p, "q": shown.q}
         lines += [f"  {name} = ({', '.join(map(str, x))})" for name, x in laws.items()]
-    tables = document.tables() if form.of_tables else []
-    present(View("Search", tables, lines, document), form)
+    present(View("Search", (), lines, document), form)
     _leave(None if odd is None else False)
 
 
@@ -299,7 +305,7 @@ def prove(
     proof: Annotated[
         Path | None, "JSON file for the proof, which examples/check_proof.py checks."
     ] = None,
-    form: Tabled,
+    form: Form,
 ) -> None:
     """Prove a claim for all laws p and q of V tokens, or refute it, in exact arithmetic.
 
@@ -309,8 +315,7 @@ def prove(
     if proof is not None:
         check_writable(proof)
     result = cddlib_checks.prove_laws(claim, **asked)
-    tables = result.tables() if form.of_tables else []
-    present(View("Proof", tables, [str(result)], result), form)
+    present(View("Proof", (), [str(result)], result), form)
     if proof is not None:
         if result.holds:
             result.save(proof)
