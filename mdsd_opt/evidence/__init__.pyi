@@ -22,6 +22,9 @@ from .sentences import (
     NO_ANSWERS as NO_ANSWERS, PARTS as PARTS, RESTART as RESTART, SINGLE as SINGLE,
     TEXTS as TEXTS, TOKENS as TOKENS, TREES as TREES, all_wrong as all_wrong, carried as carried,
     found as found, listed as listed, power_of_ten as power_of_ten,
+    ANSWERS as ANSWERS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE, LOSSLESS as LOSSLESS,
+    LOSSY as LOSSY, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
+    NO_DEVIATION as NO_DEVIATION, TIME_UP as TIME_UP, Bar as Bar, worst_class as worst_class,
 )
 from .settings import (
     COARSE as COARSE, LEAST_CALLS as LEAST_CALLS, AuditOptions as AuditOptions,
@@ -32,8 +35,3 @@ from .settings import (
     unseen_bias as unseen_bias,
 )
 from .statistics import oddest as oddest, rate_interval as rate_interval
-from .verdicts import (
-    ANSWERS as ANSWERS, CLASSES as CLASSES, CLEAN as CLEAN, EDGE as EDGE, LOSSLESS as LOSSLESS,
-    LOSSY as LOSSY, NOT_JUDGED as NOT_JUDGED, NOT_SETTLED as NOT_SETTLED,
-    NO_DEVIATION as NO_DEVIATION, TIME_UP as TIME_UP, Bar as Bar, worst_class as worst_class,
-)

@@ -8,8 +8,16 @@ from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 from mdsd_opt.base.frames import Column, Result, Table, Words
-from mdsd_opt.evidence.sentences import FACTS, PARTS, p_text, sentence
-from mdsd_opt.evidence.verdicts import CLEAN, HIDDEN_AT_MOST, LOSSY, Bar
+from mdsd_opt.evidence.sentences import (
+    CLEAN,
+    FACTS,
+    HIDDEN_AT_MOST,
+    LOSSY,
+    PARTS,
+    Bar,
+    p_text,
+    sentence,
+)
 
 
 class Interval(NamedTuple):

@@ -28,7 +28,7 @@ from mdsd_opt.base.checked import (
 )
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName
 from mdsd_opt.evidence.report import Check
-from mdsd_opt.evidence.verdicts import HIDDEN_AT_MOST, Bar
+from mdsd_opt.evidence.sentences import HIDDEN_AT_MOST, Bar
 
 #: Total variation attributed to rounding, in float64 and where float32 has a part in it.
 FINE, COARSE = 1e-9, 1e-6

@@ -8,10 +8,17 @@ from typing import Any
 
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.formats import answers_of
-from mdsd_opt.servers.adapter import ServerAdapter, ServerAnswer, answer_if_known, is_there
+from mdsd_opt.servers.adapter import (
+    Request,
+    ServerAdapter,
+    ServerAnswer,
+    answer_if_known,
+    ids_of,
+    is_there,
+    laws_of,
+)
 from mdsd_opt.servers.connection import Connection
 from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.request import Request, ids_of, laws_of
 
 #: Number of tokens that a law lists: more than a filter leaves, and enough to see what is beyond.
 _LISTED = 512

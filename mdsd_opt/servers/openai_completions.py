@@ -9,14 +9,16 @@ from mdsd_opt.errors import ServerError
 from mdsd_opt.formats import Answer, answers_of, counters_in
 from mdsd_opt.servers.adapter import (
     Counters,
+    Request,
     ServerAdapter,
     ServerAnswer,
     answer_if_known,
+    ids_of,
     is_there,
+    laws_of,
 )
 from mdsd_opt.servers.connection import Connection, Refused
 from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.request import Request, ids_of, laws_of
 
 #: Status codes by which a server says that it does not know a path, or an option.
 _UNKNOWN = (400, 404, 405, 422)

@@ -21,12 +21,11 @@ from mdsd_opt.base.long_runs import working
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput, ServerError
 from mdsd_opt.evidence import power_of_ten
-from mdsd_opt.servers.adapter import Counters, ServerAdapter, ServerAnswer, connected
+from mdsd_opt.servers.adapter import Counters, Request, ServerAdapter, ServerAnswer, connected
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import distance
 from mdsd_opt.servers.log import KnownLaws, Learned, Log
 from mdsd_opt.servers.report import ServerReport
-from mdsd_opt.servers.request import Request
 from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally
 
 #: Default prompts, few and short: continuations of many texts would come too seldom to learn from.

@@ -14,16 +14,16 @@ import numpy as np
 from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed, of_kind
 from mdsd_opt.base.sampling import Sampling
 from mdsd_opt.errors import InvalidInput
-from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.log import is_log, replayed
-from mdsd_opt.servers.report import ServerReport
-from mdsd_opt.servers.request import (
+from mdsd_opt.servers.adapter import (
     Request,
     ids_of,
     laws_of,
     listed_tokens,
     read_texts,
 )
+from mdsd_opt.servers.laws import Law
+from mdsd_opt.servers.log import is_log, replayed
+from mdsd_opt.servers.report import ServerReport
 from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally, prefix_name
 
 #: A text: its tokens, their laws, and those of the draft.

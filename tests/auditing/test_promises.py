@@ -20,7 +20,7 @@ from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import TextSoFar
 from mdsd_opt.formats import Answer
 from mdsd_opt.servers import Law, audit_tokens
-from mdsd_opt.servers.request import Request, laws_of
+from mdsd_opt.servers.adapter import Request, laws_of
 
 Text = tuple[int, ...]
 Promise = Callable[[Text, Any], Any]

@@ -19,7 +19,7 @@ from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.formats import answers_of
 from mdsd_opt.formats.answer import named as the_id
 from mdsd_opt.servers import Law
-from mdsd_opt.servers.request import id_of, ids_of, listed_tokens, read_texts
+from mdsd_opt.servers.adapter import id_of, ids_of, listed_tokens, read_texts
 
 RNG = np.random.default_rng(0)
 LAW = RNG.dirichlet(np.ones(6))

@@ -19,9 +19,9 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.formats import read_counts
+from mdsd_opt.servers.adapter import Request
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.llamacpp import LlamaCpp
-from mdsd_opt.servers.request import Request
 
 pytest.importorskip("xllamacpp", reason="make test-servers installs it")
 HERE = Path(__file__).parent
