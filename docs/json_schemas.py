@@ -46,6 +46,7 @@ DOCUMENTS = {
     "relax": "cli.verbs.relax:Relaxed",
     "check": "cli.verbs.check:Checked",
     "check-claims": "cli.verbs.check:Claims",
+    "condition": "cli.verbs.check:Checked",
     "search": "cli.verbs.check:Searched",
     "prove": "cddlib_checks:LawProof",
     "audit-verifier": "cli.audits:Answered[auditing:AuditReport]",

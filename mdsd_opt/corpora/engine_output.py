@@ -204,7 +204,7 @@ class IntervalRow(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class RateIntervals:
+class RateIntervals(Result):
     """Intervals from the log-probabilities of two files."""
 
     rows: tuple[IntervalRow, ...]
@@ -212,6 +212,11 @@ class RateIntervals:
     num_texts: int
     target_tail: float  # mean mass of the tokens that are not listed
     draft_tail: float
+
+    columns: ClassVar = (
+        "num_positions", Column("num_sequences", of="num_texts"), "target_tail", "draft_tail",
+        "rows",
+    )  # fmt: skip
 
 
 def rate_intervals(

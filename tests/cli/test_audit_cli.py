@@ -274,3 +274,15 @@ def test_options_of_chains_are_checked(audited: Any, arguments: tuple[str, ...],
     code, message = audited("--chain", "rules_to_audit:chain", *arguments)
     assert code == 2
     assert said in message
+
+
+def test_a_report_is_saved_as_tables(run_cli: Any, tmp_path: Path) -> None:
+    files = [tmp_path / f"report.{end}" for end in ("csv", "tex", "md")]
+    out = [word for path in files for word in ("--out", path)]
+    done = run_cli(
+        "audit", "verifier", "rrs", "--vocab-size", "3", "--trials", "200", "--csv", *out
+    )
+    assert done.returncode in (0, 3)
+    assert done.stdout == files[0].read_text()
+    for path in files:
+        assert "check: succession" in path.read_text()

@@ -37,6 +37,7 @@ COMMANDS = [
     ("check", "check thresholds_raised --vocab-size 3 -k 2"),
     ("check", "check acceptance_one --vocab-size 3 -k 2 --facets"),
     ("check-claims", "check"),
+    ("condition", 'condition "p0 >= 1/27" --vocab-size 3 -k 2'),
     ("search", 'search "greedy(2) >= without_replacement(2)" --vocab-size 3'),
     ("search", 'search "p0 >= 0" --given "q0 >= 2" --vocab-size 2 --trials 5'),
     ("prove", 'prove "p0 >= q0**3" -V 2 --given "q0 >= 1/2"'),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mdsd_opt import corpora, planning, plots
-from mdsd_opt.base.frames import Column, Result, Table
+from mdsd_opt.base.frames import Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.options import refuse
 from mdsd_opt.cli.output import remark
@@ -112,12 +112,7 @@ class OfServers(Result):
     confidence: float
     interval_over: str = "sequences"
 
-    columns: ClassVar = (
-        "source", Column("num_positions", of="found.num_positions"),
-        Column("num_sequences", of="found.num_texts"),
-        Column("target_tail", of="found.target_tail"), Column("draft_tail", of="found.draft_tail"),
-        "confidence", "interval_over", Column("rows", of="found.rows"),
-    )  # fmt: skip
+    columns: ClassVar = ("source", "*found", "confidence", "interval_over")
 
 
 def rates(
