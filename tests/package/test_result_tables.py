@@ -25,13 +25,13 @@ NO_RESULTS = {
     "Engine": "functions that are audited",
     "Format": "a way to read",
     "KernelUse": "a profile of kernels",
-    "LinearProgramme": "a programme to solve",
     "Manifest": "what a folder of shards says of itself",
     "Method": "a way to solve",
     "PublishedRule": "a line of a page",
     "ScoredTree": "tensors of an engine",
     "Serving": "a context to audit in",
     "Trace": "steps that are audited",
+    "TransportLP": "a programme to solve",
 }
 
 

@@ -193,8 +193,8 @@ def _settle(
     proof = [f"proof for every size: {known.proof}"] if known and known.proof else []
     document = Checked(result, known.proof if known else "", result.polyhedra if facets else None)
     told = replace(result, facets=()) if facets else result  # which stand in the tables
-    tables = [each.table() for each in result.polyhedra] if facets else []
-    view = View(f"{result.name}", tables, [str(told), *proof], document)
+    shown = [each.table() for each in result.polyhedra] if facets else []
+    view = View(f"{result.name}", (), [*shown, str(told), *proof], document)
     present(view, form)
     if settling.export is not None:
         for name in _saved(result.polyhedra, settling.export):
