@@ -1,6 +1,7 @@
 """Laws that a rule may meet: small ones, whose texts can be told apart, and wide ones.
 
-Models that are tables, the law of the texts they make, and every tree of drafts over them.
+Models that are tables, the law of the texts they make, every tree of drafts over them, and tables
+that answer as models do.
 """
 
 from __future__ import annotations
@@ -470,3 +471,56 @@ def _certain(model: Model) -> Model:
         return one
 
     return law
+
+
+#: Logit of a token of probability zero: finite, yet exp(_IMPOSSIBLE) is 0 in every type.
+_IMPOSSIBLE = -1e4
+
+
+class Toy:
+    """A model: maps ids, shape (n,), to logits after each beginning, shape (n + 1, V).
+
+    `hear` is called with every text that the model is asked about. Laws by place are kept once for
+    each place, so that a wide vocabulary takes no more memory than its rows.
+    """
+
+    def __init__(
+        self,
+        law: Callable[[Text], Vector],
+        vocab_size: int,
+        hear: Callable[[Text], None],
+        by_place: bool = False,
+    ) -> None:
+        self._law, self.hear, self.vocab_size = law, hear, vocab_size
+        self._by_place = by_place
+        self._rows: dict[Text, Vector] = {}
+        self._answers: dict[Text, Vector] = {}
+
+    def __call__(self, ids: Any) -> Vector:
+        text = self.checked(np.ravel(ids).tolist())
+        self.hear(text)
+        known = self._key(text)
+        if known not in self._answers:
+            self._answers[known] = np.stack([self.row(text[:n]) for n in range(len(text) + 1)])
+        return self._answers[known].copy()
+
+    def _key(self, text: Text) -> Text:
+        """Representative of the texts with the same law as this one."""
+        return (0,) * len(text) if self._by_place else text
+
+    def checked(self, ids: list[Any]) -> Text:
+        """Text of ids, checked to be tokens."""
+        text = tuple(int(i) for i in ids)
+        for token in text:
+            if not 0 <= token < self.vocab_size:
+                raise InvalidInput(
+                    f"a model was asked about token {token}, outside 0..{self.vocab_size - 1}"
+                )
+        return text
+
+    def row(self, text: Text) -> Vector:
+        text = self._key(text)
+        if text not in self._rows:
+            law = self._law(text)
+            self._rows[text] = np.where(law > 0, np.log(np.where(law > 0, law, 1.0)), _IMPOSSIBLE)
+        return self._rows[text]

@@ -10,8 +10,9 @@ import torch
 from support.torch_sessions import CORRECT, WRONG, chain, new_dynamic_cache
 
 import mdsd_opt as mo
+from mdsd_opt.auditing.laws import Toy
 from mdsd_opt.auditing.texts.driven_law import driven_text
-from mdsd_opt.auditing.texts.session import Session, Tables, Toy
+from mdsd_opt.auditing.texts.session import Session, Tables
 from mdsd_opt.auditing.texts.torch_toys import TorchToy
 from mdsd_opt.evidence import Options
 

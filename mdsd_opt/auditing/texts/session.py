@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from mdsd_opt.auditing.chain_calls import parameters_of, torch_needed
-from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, WideLaws, fixed_laws, under
+from mdsd_opt.auditing.laws import ModelLaws, PlaceLaws, Texts, Toy, WideLaws, fixed_laws, under
 from mdsd_opt.auditing.randomness.sources import default_rng
 from mdsd_opt.auditing.subject import Failure, ViolationLog, outcome_of, tokens_of
 from mdsd_opt.base.arrays import Model, Text, Vector
 from mdsd_opt.base.foreign import ran
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import Promise, Promises, TextSoFar
 
 TARGET, DRAFT = "target", "draft"
@@ -113,9 +112,6 @@ def counted(events: Sequence[Sequence[str]]) -> dict[str, int]:
     return {kind: every.count(kind) for kind in (ACCEPTED, REFUSED, EXTRA, UNKNOWN)}
 
 
-#: Logit of a token of probability zero: finite, yet exp(IMPOSSIBLE) is 0 in every type.
-IMPOSSIBLE = -1e4
-
 #: Least weight of a possible token, beside exponential ones of mean 1.
 _LEAST = 0.05
 
@@ -169,55 +165,6 @@ class Tables:
 
 
 AnyTables = Tables | WideLaws
-
-
-class Toy:
-    """A model: maps ids, shape (n,), to logits after each beginning, shape (n + 1, V).
-
-    `hear` is called with every text that the model is asked about. Laws by place are kept once for
-    each place, so that a wide vocabulary takes no more memory than its rows.
-    """
-
-    def __init__(
-        self,
-        law: Callable[[Text], Vector],
-        vocab_size: int,
-        hear: Callable[[Text], None],
-        by_place: bool = False,
-    ) -> None:
-        self._law, self.hear, self.vocab_size = law, hear, vocab_size
-        self._by_place = by_place
-        self._rows: dict[Text, Vector] = {}
-        self._answers: dict[Text, Vector] = {}
-
-    def __call__(self, ids: Any) -> Vector:
-        text = self.checked(np.ravel(ids).tolist())
-        self.hear(text)
-        known = self._key(text)
-        if known not in self._answers:
-            self._answers[known] = np.stack([self.row(text[:n]) for n in range(len(text) + 1)])
-        return self._answers[known].copy()
-
-    def _key(self, text: Text) -> Text:
-        """Representative of the texts with the same law as this one."""
-        return (0,) * len(text) if self._by_place else text
-
-    def checked(self, ids: list[Any]) -> Text:
-        """Text of ids, checked to be tokens."""
-        text = tuple(int(i) for i in ids)
-        for token in text:
-            if not 0 <= token < self.vocab_size:
-                raise InvalidInput(
-                    f"a model was asked about token {token}, outside 0..{self.vocab_size - 1}"
-                )
-        return text
-
-    def row(self, text: Text) -> Vector:
-        text = self._key(text)
-        if text not in self._rows:
-            law = self._law(text)
-            self._rows[text] = np.where(law > 0, np.log(np.where(law > 0, law, 1.0)), IMPOSSIBLE)
-        return self._rows[text]
 
 
 #: Maps (target, draft) to the first tokens of a text.

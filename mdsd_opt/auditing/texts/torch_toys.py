@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mdsd_opt.auditing.texts.session import Toy
+from mdsd_opt.auditing.laws import Toy
 from mdsd_opt.errors import InvalidInput
 
 #: Value of an added mask below which a position is hidden.
