@@ -118,8 +118,8 @@ def test_the_standard_audit_finds_what_an_accepted_zero_is_worth(fakes: dict[str
     assert wrong.texts.clean
     assert not wrong.clean
     assert wrong.zeros.impossible_mass == pytest.approx(0.7 * 2.0**-53)
-    assert wrong.row()["impossible_mass"] == wrong.zeros.impossible_mass
-    assert "once in 2**53 draws" in wrong.row()["finding"]
+    assert wrong.to_dict()["impossible_mass"] == wrong.zeros.impossible_mass
+    assert "once in 2**53 draws" in wrong.finding
 
 
 def test_the_command_line_audits_one_or_all(

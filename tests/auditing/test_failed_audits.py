@@ -151,4 +151,4 @@ def test_an_engine_that_cannot_be_driven_is_sampled_until_it_can_pass(
     assert found.zeros.answer() == "PASS"
     assert found.zeros.notes[0].startswith("not driven")
     assert Bar().answer(found) == "TOO WEAK"  # 300 steps of the tree
-    assert found.row()["example"] is None
+    assert found.example is None
