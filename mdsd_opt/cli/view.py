@@ -113,10 +113,11 @@ _OUT = "by the end of the name: .json, .csv, .md, .tex, .html or a picture (.png
 
 
 @dataclass(frozen=True)
-class Form:
-    """Requested forms of a view; those that cannot be written are refused beforehand."""
+class TableForm:
+    """Requested forms of a view without a picture; what cannot be written is refused beforehand."""
 
-    #: Whether a folder may be among the files, which is the verb's own affair.
+    #: Whether there is a picture; whether a folder may be among the files, the verb's own affair.
+    PICTURE: ClassVar[bool] = False
     FOLDER: ClassVar[bool] = False
 
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -131,16 +132,12 @@ class Form:
     out: Annotated[list[Path] | None, f"Also save all to this file, {_OUT}; may be repeated."] = (
         None
     )
-    plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
-    width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
-    style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
-    no_title: Annotated[bool, "Leave out what stands above the picture."] = False
 
     def __post_init__(self) -> None:
-        if self.plot is not None:
-            check_plot_path(self.plot)
         for path in self.files:
             check_saved_path(path)
+            if path.suffix.lower() in _FORMATS and not self.PICTURE:
+                raise InvalidInput(f"{path}: there is no picture of this")
         if self.folder is not None and not self.FOLDER:
             raise InvalidInput(f"--out is {self.folder}: give a name that ends in {_ENDS}")
         names = [f"--{x}" for x in ("json", "csv", "latex") if getattr(self, f"as_{x}")]
@@ -148,13 +145,6 @@ class Form:
             raise InvalidInput(f"{' and '.join(names)} both given: choose one")
         if self.words is not None and not (self.as_csv or self.as_latex or self.files):
             raise InvalidInput("--table goes with --latex, --csv, or such a file of --out")
-        if self.style not in _STYLES:
-            raise UnknownName.among("style", self.style, _STYLES)
-        if self.width is not None and not 1 <= self.width <= 40:
-            raise InvalidInput(f"--width is {self.width}: give inches from 1 to 40")
-        changes = (self.width is not None, self.style != "screen", self.no_title)
-        if any(changes) and not self.drawn:
-            raise InvalidInput("--width, --style and --no-title go with --plot")
 
     @property
     def suffix(self) -> str | None:
@@ -165,12 +155,41 @@ class Form:
     @property
     def files(self) -> list[Path]:
         """Files to save, pictures among them."""
-        return [*(x for x in self.out or () if x.suffix), *filter(None, [self.plot])]
+        return [x for x in self.out or () if x.suffix]
 
     @property
     def folder(self) -> Path | None:
         """Folder among them."""
         return next((path for path in self.out or () if not path.suffix), None)
+
+
+@dataclass(frozen=True)
+class Form(TableForm):
+    """Those of a view that has a picture, and how it looks."""
+
+    PICTURE: ClassVar[bool] = True
+
+    plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
+    width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
+    style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"
+    no_title: Annotated[bool, "Leave out what stands above the picture."] = False
+
+    def __post_init__(self) -> None:
+        if self.plot is not None:
+            check_plot_path(self.plot)
+        super().__post_init__()
+        if self.style not in _STYLES:
+            raise UnknownName.among("style", self.style, _STYLES)
+        if self.width is not None and not 1 <= self.width <= 40:
+            raise InvalidInput(f"--width is {self.width}: give inches from 1 to 40")
+        changes = (self.width is not None, self.style != "screen", self.no_title)
+        if any(changes) and not self.drawn:
+            raise InvalidInput("--width, --style and --no-title go with --plot")
+
+    @property
+    def files(self) -> list[Path]:
+        """Files to save, that of --plot among them."""
+        return [*super().files, *filter(None, [self.plot])]
 
     @property
     def drawn(self) -> bool:
@@ -179,7 +198,7 @@ class Form:
 
 
 @to_results()
-def present(view: View, form: Form) -> None:
+def present(view: View, form: TableForm) -> None:
     """Print a view as tables, JSON or CSV, and save it in all files."""
     if (suffix := form.suffix) is not None:
         print(as_text(view, suffix, form.words), end="")
@@ -190,18 +209,18 @@ def present(view: View, form: Form) -> None:
     save_all(view, form)
 
 
-def save_all(view: View, form: Form) -> None:
+def save_all(view: View, form: TableForm) -> None:
     """Save a view in all files."""
     for path in form.files:
         save_view(view, path, form)
         remark(f"saved as {path}")
 
 
-def save_view(view: View, path: Path, form: Form = Form()) -> None:  # frozen
+def save_view(view: View, path: Path, form: TableForm = Form()) -> None:  # frozen
     """Save a view as text, a page or a picture, as the end of the name says."""
     suffix = path.suffix.lower()
     if suffix in _FORMATS:
-        if view.figure is None:
+        if view.figure is None or not isinstance(form, Form):
             raise InvalidInput(f"{path}: there is no picture of this")
         save_picture(path, view.figure, form)
     elif suffix in _PAGES:

@@ -227,6 +227,15 @@ def test_pictures_have_the_asked_size_and_fonts(run_cli: Any, logits: Path) -> N
         assert told in refused.stderr
 
 
+@pytest.mark.parametrize("option", ["--out", "--plot"])
+def test_a_picture_of_a_verb_that_has_none_is_refused_before_it_works(
+    run_cli: Any, tmp_path: Path, option: str
+) -> None:
+    refused = run_cli("check", "acceptance_one", "-V", "40", option, str(tmp_path / "a.png"))
+    assert refused.returncode == 2
+    assert ("no picture" if option == "--out" else "no such option") in refused.stderr
+
+
 #: A document that reads a picture and goes on with an underscore of its own.
 _DOCUMENT = r"""\documentclass{article}\usepackage{pgf}\begin{document}
 \input{FILE} $a_b$ \end{document}"""

@@ -11,7 +11,7 @@ from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import look_here_for_modules, remark
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Form, View, present
+from mdsd_opt.cli.view import TableForm, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def capture(
         f"{out}: {'rates of ' if rates_only else ''}{count:,} positions of {len(ids)} prompts "
         f"in {len(manifest.shards)} shards, V = {manifest.settings['vocab_size']:,}"
     )
-    present(View(conclusion=[sentence], document=manifest.as_json()), Form(as_json=as_json))
+    present(View(conclusion=[sentence], document=manifest.as_json()), TableForm(as_json=as_json))
 
 
 def _require_room(ids: list[list[int]], tokens: int, target: LoadedModel, draft: Any) -> None:

@@ -18,7 +18,7 @@ from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.cli import options
 from mdsd_opt.cli.output import remark
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Form, Section, View, present
+from mdsd_opt.cli.view import Section, TableForm, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def check(
     scheme: Given = given("cddlib_checks:check_condition", "scheme"),
     search: Annotated[bool, "Random search for a counterexample instead."] = False,
     tried: Given = given("cddlib_checks:search", "trials rng=seed start"),
-    form: Form,
+    form: TableForm,
 ) -> None:
     """Prove or refute a claim at one size, in exact arithmetic.
 
@@ -154,7 +154,7 @@ def condition(
     size: Given = _SIZE,
     settling: Settling,
     scheme: Given = given("cddlib_checks:check_condition", "scheme"),
-    form: Form,
+    form: TableForm,
 ) -> None:
     """Settle whether inequalities of your own are exactly the condition for acceptance one.
 
@@ -173,7 +173,7 @@ def condition(
 def _settle(
     conjecture: str,
     settling: Settling,
-    form: Form,
+    form: TableForm,
     function: Callable[..., Any],
     size: Given,
     facets: bool = False,
@@ -218,7 +218,7 @@ def _saved(polyhedra: Sequence[Polyhedron], folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _list(form: Form) -> None:
+def _list(form: TableForm) -> None:
     known = cddlib_checks.conjectures().values()
     tables = []
     for status, heading in _KINDS.items():
@@ -267,7 +267,7 @@ def search(
     *,
     asked: Given = given("cddlib_checks:prove_laws", "vocab_size given", vocab_size=3),
     tried: Given = given("cddlib_checks:search", "trials rng=seed", trials=1000),
-    form: Form,
+    form: TableForm,
 ) -> None:
     """Search for laws that refute a claim, in exact arithmetic, and shrink what is found.
 
@@ -305,7 +305,7 @@ def prove(
     proof: Annotated[
         Path | None, "JSON file for the proof, which examples/check_proof.py checks."
     ] = None,
-    form: Form,
+    form: TableForm,
 ) -> None:
     """Prove a claim for all laws p and q of V tokens, or refute it, in exact arithmetic.
 

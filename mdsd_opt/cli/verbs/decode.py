@@ -22,7 +22,7 @@ from mdsd_opt.cli.output import (
     to_results,
 )
 from mdsd_opt.cli.signatures import Given, given
-from mdsd_opt.cli.view import Form, Section, View, present, save_all
+from mdsd_opt.cli.view import Section, TableForm, View, present, save_all
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def decode(
     model: Given = given("decoding:load_model", "dtype=precision device attention packed"),
     static_cache: Annotated[bool, "Keys and values in memory that is taken once."] = False,
     chat: Annotated[bool, "Each prompt is a message in the chat template."] = False,
-    form: Form,
+    form: TableForm,
 ) -> None:
     """Continue prompts; the text follows the target model exactly, whatever the draft.
 
@@ -221,7 +221,7 @@ def _compare(
     begin: decoding.Begin,
     num_prompts: int,
     tokens: int,
-    form: Form,
+    form: TableForm,
     forecast: float | None,
 ) -> None:
     """Run all rules on the same prompts; finished work is shown even if interrupted."""
@@ -261,7 +261,11 @@ def compared_view(
 
 
 def _continue_all(
-    options: dict[str, Any], texts: list[str], tokenizer: Any, form: Form, facts: dict[str, Any]
+    options: dict[str, Any],
+    texts: list[str],
+    tokenizer: Any,
+    form: TableForm,
+    facts: dict[str, Any],
 ) -> None:
     """Continue each prompt by the same rule; finished work is summed up even if interrupted."""
     outputs: list[Generation] = []
