@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --no-co
 # Tests start some hundred programs, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo help install check-new test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-lowest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
+.PHONY: demo help install check-new mutants test test-slow test-stress test-kernels test-gpu test-torch test-cluster test-models test-oldest test-lowest test-engines test-servers test-shipped test-wheels lint bench draft docs clean
 
 # What advise and rates compile is compiled here, once.
 demo: $(VENV)/.plot  ## acceptance rates on the bundled real logits, as a table and a picture
@@ -26,6 +26,12 @@ NAME ?=
 
 check-new: $(VENV)/.test $(VENV)/.cdd  ## what guards a new KIND= of thing (solver, verifier, scheme, rule, format, claim, subject, verb), in 30 s
 	$(BIN)/python scripts/check-new "$(KIND)" $(NAME)
+
+# Some of them, others with another seed: make mutants COUNT=20 SEED=7
+COUNT ?= 400
+
+mutants: $(VENV)/.test $(VENV)/.cdd  ## small faults that tests once found, put in again: each has to be found
+	$(BIN)/python tests/support/mutants.py check $(or $(SEED),1) $(COUNT)
 
 KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile confident kernels ptx race types)
 
