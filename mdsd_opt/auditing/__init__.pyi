@@ -17,7 +17,7 @@ from .portfolio import PortfolioReport as PortfolioReport
 from .randomness import served as served
 from .subject import load_verifier as load_verifier
 from .texts import audit_text as audit_text
-from .texts.report import TextAuditReport as TextAuditReport
+from .texts.text_report import TextAuditReport as TextAuditReport
 from .trace_audit import audit_trace as audit_trace
 from .trace_files import Trace as Trace, load_trace as load_trace
 from .trees import audit_tree as audit_tree

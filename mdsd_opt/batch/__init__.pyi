@@ -1,5 +1,5 @@
 from .plans import DecisionsPlan as DecisionsPlan, RatesPlan as RatesPlan
-from .rates import acceptance_rates as acceptance_rates
+from .acceptance import acceptance_rates as acceptance_rates
 from .relaxed import relaxed_rates as relaxed_rates
 from .top_logprobs import (
     AcceptanceInterval as AcceptanceInterval, acceptance_interval as acceptance_interval,

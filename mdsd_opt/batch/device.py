@@ -17,7 +17,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Floats, Opened
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.rates import RowWork
+from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import (

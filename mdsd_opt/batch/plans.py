@@ -13,8 +13,8 @@ from mdsd_opt.base.arrays import Opened
 from mdsd_opt.base.checked import Rng, checked_integer
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
+from mdsd_opt.batch.acceptance import RowWork, checked_counts, is_several
 from mdsd_opt.batch.device import Prepared, RatesRequest
-from mdsd_opt.batch.rates import RowWork, checked_counts, is_several
 from mdsd_opt.batch.verification import randomness_of
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import (

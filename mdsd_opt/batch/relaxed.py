@@ -11,7 +11,7 @@ import numpy as np
 from mdsd_opt.base.arrays import Floats
 from mdsd_opt.base.checked import checked_amount, checked_names, of_kind
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.batch.rates import RowWork, checked_counts, paired_rows
+from mdsd_opt.batch.acceptance import RowWork, checked_counts, paired_rows
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.solvers import ERROR, RelaxedRows, the_budget
 

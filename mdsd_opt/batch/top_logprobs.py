@@ -44,7 +44,7 @@ from mdsd_opt.base.arrays import SUM_TOLERANCE, Flags, Floats, Integers, Vector
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import SMALLEST_PROBABILITY
 from mdsd_opt.base.frames import Result
-from mdsd_opt.batch.rates import acceptance_rates
+from mdsd_opt.batch.acceptance import acceptance_rates
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_num_drafts, checked_scheme
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnsupportedScheme
 

@@ -12,7 +12,7 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Floats, Integers, Opened, to_numpy
 from mdsd_opt.base.checked import Rng, check_truth, checked_integer, drawn_seed
 from mdsd_opt.base.logits import Logits, LogitsKeywords, of_logits
-from mdsd_opt.batch.rates import Batch, LogitRows, RowWork, check_device, paired_rows
+from mdsd_opt.batch.acceptance import Batch, LogitRows, RowWork, check_device, paired_rows
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES, checked_scheme
 from mdsd_opt.errors import InvalidInput, UnsupportedScheme
 from mdsd_opt.gpu import Randomness, uniforms_of

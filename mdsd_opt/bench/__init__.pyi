@@ -9,7 +9,7 @@ from .record import (
     Mean as Mean, Outcome as Outcome, Record as Record, Scaling as Scaling, means as means,
     performance_profile as performance_profile, scaling as scaling,
 )
-from .report import (
+from .bench_report import (
     BenchReport as BenchReport, Change as Change, changes as changes,
     changes_table as changes_table, load_report as load_report, load_warning as load_warning,
 )

@@ -11,8 +11,8 @@ from typing import Any
 from mdsd_opt.base.checked import Rng, checked_integer, drawn_seed
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.base.long_runs import available_threads
+from mdsd_opt.bench.bench_report import BenchReport, circumstances
 from mdsd_opt.bench.record import Record, Settings, compared
-from mdsd_opt.bench.report import BenchReport, circumstances
 from mdsd_opt.errors import InvalidInput, UnknownName
 
 #: Subject of each benchmark, by name.

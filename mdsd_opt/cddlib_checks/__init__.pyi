@@ -16,7 +16,7 @@ from .law_search import (
     search_laws as search_laws, search_tables as search_tables,
 )
 from .polyhedra import Polyhedron as Polyhedron
-from .registry import Conjecture as Conjecture
+from .claims import Conjecture as Conjecture
 from .result import (
     CheckResult as CheckResult, Counterexample as Counterexample, Inequality as Inequality,
 )

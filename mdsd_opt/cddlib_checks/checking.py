@@ -23,12 +23,12 @@ from mdsd_opt.base.checked import (
 )
 from mdsd_opt.base.keywords import formerly
 from mdsd_opt.cddlib_checks.child import DEFAULT_MEMORY, OutOfBudget, run_in_child
+from mdsd_opt.cddlib_checks.claims import CONJECTURES, POLYTOPE, Conjecture, Job
 from mdsd_opt.cddlib_checks.condition import claimed_condition
 from mdsd_opt.cddlib_checks.double_description import require, run_with
 from mdsd_opt.cddlib_checks.draft_laws import SCHEMES, drafts_for
 from mdsd_opt.cddlib_checks.expressions import inequalities_of
 from mdsd_opt.cddlib_checks.random_trials import SliceResult, run_slice
-from mdsd_opt.cddlib_checks.registry import CONJECTURES, POLYTOPE, Conjecture, Job
 from mdsd_opt.cddlib_checks.result import CheckResult, Evidence
 from mdsd_opt.drafts import DraftScheme
 from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName

@@ -7,7 +7,7 @@ from .engine_output import (
     rate_intervals as rate_intervals, rate_of_counts as rate_of_counts,
 )
 from .executors import EXECUTORS as EXECUTORS, rank as rank
-from .rates import (
+from .sample_rates import (
     RateRow as RateRow, combinations as combinations, rate_rows as rate_rows,
     rates_by_position as rates_by_position, rates_conclusion as rates_conclusion,
     rates_table as rates_table, refusals as refusals,

@@ -16,7 +16,7 @@ from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.frames import Column, Result, Table
 from mdsd_opt.base.long_runs import progress_bar
 from mdsd_opt.batch import interval_ends
-from mdsd_opt.corpora.rates import RateRow, rate_cell
+from mdsd_opt.corpora.sample_rates import RateRow, rate_cell
 from mdsd_opt.drafts import title_of
 from mdsd_opt.errors import InvalidInput, MdsdError, UnreadableFile
 from mdsd_opt.evidence import MeanInterval, interval_of_groups, mean_interval, rate_interval

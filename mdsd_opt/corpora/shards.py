@@ -22,7 +22,7 @@ from mdsd_opt.base.files import file_sha256, file_size, path_of, read_json, unre
 from mdsd_opt.base.files.arrays import missing_array, read_safetensors, write_safetensors
 from mdsd_opt.base.files.logits import load_logits
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.corpora.rates import combinations, rates_of_rows
+from mdsd_opt.corpora.sample_rates import combinations, rates_of_rows
 from mdsd_opt.drafts import checked_num_drafts
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 

@@ -22,7 +22,7 @@ from mdsd_opt.corpora.executors import (
     check_executor,
     score_all,
 )
-from mdsd_opt.corpora.rates import RateRow, with_gaps
+from mdsd_opt.corpora.sample_rates import RateRow, with_gaps
 from mdsd_opt.corpora.shards import (
     Corpus,
     RatesConfig,

@@ -1,6 +1,6 @@
 """Draft schemes: the joint law of the K tokens a draft model proposes.
 
-- `base`: what a scheme gives, in float64 and in Fractions; those of one draft model
+- `scheme`: what a scheme gives, in float64 and in Fractions; those of one draft model
 - `with_replacement`, `without_replacement` (with `plackett_luce_kernels`), `independent`: draws
 - `fixed_set`: greedy, top-K, and a fixed set beside any scheme; `mixture`: a random choice of them
 - `set_law`: laws of one's own, over draft sets or of the next draft

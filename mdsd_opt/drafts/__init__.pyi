@@ -1,4 +1,4 @@
-from .base import (
+from .scheme import (
     DraftScheme as DraftScheme, PrefixDraftScheme as PrefixDraftScheme,
     checked_draft_scheme as checked_draft_scheme, checked_num_drafts as checked_num_drafts,
     first_beyond as first_beyond, tokens_at as tokens_at,
@@ -26,7 +26,7 @@ from .mixture import MixtureDrafts as MixtureDrafts
 from .product_form import ProductForm as ProductForm, product_form as product_form
 from .set_law import SequentialDrafts as SequentialDrafts
 from .set_law import DraftSetLaw as DraftSetLaw
-from .base import Composition as Composition, SingleModelDrafts as SingleModelDrafts
+from .scheme import Composition as Composition, SingleModelDrafts as SingleModelDrafts
 from .support_law import SupportLaw as SupportLaw
 from .with_replacement import WithReplacement as WithReplacement
 from .without_replacement import WithoutReplacement as WithoutReplacement

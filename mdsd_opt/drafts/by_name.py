@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.registry import Registry
-from mdsd_opt.drafts.base import Composition, DraftScheme, SingleModelDrafts
 from mdsd_opt.drafts.independent import IndependentDrafts
+from mdsd_opt.drafts.scheme import Composition, DraftScheme, SingleModelDrafts
 from mdsd_opt.drafts.set_law import NextLaw, SequentialDrafts
 from mdsd_opt.errors import InvalidInput
 

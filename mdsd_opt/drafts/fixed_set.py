@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import checked_integer, of_kind
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import (
+from mdsd_opt.drafts.scheme import (
     Composition,
     DraftScheme,
     Entry,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mdsd_opt.base.arrays import Flags, Floats, Vector
-from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts.scheme import DraftScheme
 from mdsd_opt.prefix_search import RandomDraws
 
 #: Expected rings by the last node below which a token is added by a series in its rate.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers, frozen
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, inverse_cdf
+from mdsd_opt.drafts.scheme import DraftScheme, Entry, EntryReader, inverse_cdf
 from mdsd_opt.drafts.support_law import (
     COUNTLESS,
     MAX_EXACT_TERMS,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import (
+from mdsd_opt.drafts.scheme import (
     DraftScheme,
     Entry,
     EntryReader,

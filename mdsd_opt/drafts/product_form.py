@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Floats, Integers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import DraftScheme
+from mdsd_opt.drafts.scheme import DraftScheme
 from mdsd_opt.drafts.support_law import require_short_powers
 
 

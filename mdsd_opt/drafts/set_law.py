@@ -15,7 +15,7 @@ from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.checked import checked_integer
 from mdsd_opt.base.distributions import Distribution
 from mdsd_opt.base.foreign import foreign
-from mdsd_opt.drafts.base import DraftScheme, Entry, EntryReader, SingleModelDrafts, inverse_cdf
+from mdsd_opt.drafts.scheme import DraftScheme, Entry, EntryReader, SingleModelDrafts, inverse_cdf
 from mdsd_opt.drafts.support_law import SupportLaw
 from mdsd_opt.drafts.uniform_intervals import UniformIntervals, masses_in_list
 from mdsd_opt.errors import InvalidDistribution, ProblemTooLarge

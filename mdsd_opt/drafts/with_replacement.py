@@ -8,8 +8,8 @@ import numpy as np
 
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.drafts.base import Composition, OneDraft, inverse_cdf
 from mdsd_opt.drafts.independent import ProductDrafts
+from mdsd_opt.drafts.scheme import Composition, OneDraft, inverse_cdf
 from mdsd_opt.drafts.support_law import (
     COUNTLESS,
     MAX_EXACT_TERMS,

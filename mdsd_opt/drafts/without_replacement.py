@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base.arrays import Flags, Floats, Integers, Numbers
-from mdsd_opt.drafts.base import Composition, DraftScheme, OneDraft
 from mdsd_opt.drafts.inclusion import inclusion_masses
+from mdsd_opt.drafts.scheme import Composition, DraftScheme, OneDraft
 from mdsd_opt.drafts.support_law import (
     MAX_EXACT_TERMS,
     MAX_PASSES,

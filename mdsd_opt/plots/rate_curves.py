@@ -51,8 +51,8 @@ def rates(
     Parameters
     ----------
     result : sequence of RateRow, mapping or path
-        Rows of `mdsd_opt.corpora.rates.rate_rows`, or what ``mdsd-opt rates --json`` has printed,
-        as it is loaded or as the path of its file.
+        Rows of `mdsd_opt.corpora.rate_rows`, or what ``mdsd-opt rates --json`` has printed, as it
+        is loaded or as the path of its file.
     ax : matplotlib.axes.Axes, optional
         New axes of one column's width unless given.
 

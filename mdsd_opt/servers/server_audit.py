@@ -25,7 +25,7 @@ from mdsd_opt.servers.adapter import Counters, Request, ServerAdapter, ServerAns
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.laws import distance
 from mdsd_opt.servers.log import KnownLaws, Learned, Log
-from mdsd_opt.servers.report import ServerReport
+from mdsd_opt.servers.server_report import ServerReport
 from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally
 
 #: Default prompts, few and short: continuations of many texts would come too seldom to learn from.

@@ -22,9 +22,9 @@ from mdsd_opt.evidence import (
     oddest,
     power_of_ten,
 )
-from mdsd_opt.servers import report as reports
+from mdsd_opt.servers import server_report as reports
 from mdsd_opt.servers.laws import Law
-from mdsd_opt.servers.report import BetsOutcome, ServerReport
+from mdsd_opt.servers.server_report import BetsOutcome, ServerReport
 from mdsd_opt.servers.wealth import STAKES, Bets, Shown, detectable_distance, log_mean
 
 #: Least total variation that is attributed to arithmetic: float32 has 1e-5; sums in another

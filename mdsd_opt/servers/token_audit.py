@@ -23,7 +23,7 @@ from mdsd_opt.servers.adapter import (
 )
 from mdsd_opt.servers.laws import Law
 from mdsd_opt.servers.log import is_log, replayed
-from mdsd_opt.servers.report import ServerReport
+from mdsd_opt.servers.server_report import ServerReport
 from mdsd_opt.servers.tally import TokenKeywords, TokenOptions, TokenTally, prefix_name
 
 #: A text: its tokens, their laws, and those of the draft.

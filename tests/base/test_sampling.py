@@ -12,8 +12,8 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
+from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.batch.device import RatesRequest
-from mdsd_opt.batch.rates import RowWork
 from mdsd_opt.decoding import generate
 from mdsd_opt.errors import InvalidInput
 

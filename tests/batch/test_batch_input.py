@@ -14,7 +14,7 @@ import sorted_rates
 from numpy.typing import NDArray
 
 import mdsd_opt as mo
-from mdsd_opt.batch.rates import converted
+from mdsd_opt.batch.acceptance import converted
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName
 from mdsd_opt.prefix_search.weigh_kernels import SINGLE_UNIT, weigh, weigh_single
 

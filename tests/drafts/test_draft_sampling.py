@@ -25,8 +25,8 @@ from mdsd_opt.drafts import (
     WithReplacement,
     tokens_at,
 )
-from mdsd_opt.drafts.base import inverse_cdf
 from mdsd_opt.drafts.plackett_luce_kernels import rates_left
+from mdsd_opt.drafts.scheme import inverse_cdf
 
 FALSE_ALARM = 1e-6
 NUM_TUPLES = 40_000

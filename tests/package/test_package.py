@@ -75,7 +75,7 @@ class TestImport:
         code = """if True:
             import json, sys, numpy as np
             from mdsd_opt.base.files.logits import LogitsSample
-            from mdsd_opt.corpora.rates import rate_rows
+            from mdsd_opt.corpora.sample_rates import rate_rows
             logits = np.random.default_rng(0).normal(size=(2, 4, 40)).astype(np.float32)
             sample = LogitsSample(*logits, sequence=np.array([0, 0, 1, 1]))
             schemes = ["with_replacement", "without_replacement", "greedy", "top_k"]

@@ -103,7 +103,7 @@ def test_every_draft_scheme_is_exported_and_tested() -> None:
 
 def test_every_claim_is_stated_in_a_way_that_can_be_listed() -> None:
     for name, claim in cddlib_checks.conjectures().items():
-        where = "in mdsd_opt/cddlib_checks/registry.py"
+        where = "in mdsd_opt/cddlib_checks/claims.py"
         assert claim.status in ("theorem", "conjecture", "false"), f"status of {name} {where}"
         assert claim.statement, f"give {name} a docstring that states it {where}"
         assert claim.source, f"say where {name} is from {where}"

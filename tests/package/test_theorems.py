@@ -109,7 +109,7 @@ def test_claims_of_the_list_are_proved_where_it_says() -> None:
         for name in named:
             assert claims[name].proof.partition("#")[0] == str(page.relative_to(DOCS.parent)), label
     for name, known in claims.items():
-        assert known.proof, f"say where {name} is proved in mdsd_opt/cddlib_checks/registry.py"
+        assert known.proof, f"say where {name} is proved in mdsd_opt/cddlib_checks/claims.py"
         path, _, anchor = known.proof.partition("#")
         labels = {
             label

@@ -14,8 +14,8 @@ from support.ptx.runtime import PtxRuntime, host_logits
 
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling, softmax
+from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.batch.device import RatesRequest
-from mdsd_opt.batch.rates import RowWork
 from mdsd_opt.gpu import (
     FilterSettings,
     Pair,

@@ -12,7 +12,7 @@ from support.tables import tuple_law
 from mdsd_opt.decoding import Node, Topology
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.trees import Stop, TreeRule
-from mdsd_opt.trees.rules.base import completed
+from mdsd_opt.trees.rules.rule import completed
 from mdsd_opt.trees.token_split import token_split
 
 Text = tuple[int, ...]

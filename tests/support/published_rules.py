@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd_opt.trees import Node, Stop, TreeRule
-from mdsd_opt.trees.rules.base import completed
+from mdsd_opt.trees.rules.rule import completed
 
 Text = tuple[int, ...]
 

@@ -317,7 +317,7 @@ def test_a_rate_that_is_none(rate: Any, message: str) -> None:
 def test_positions_advance_the_bar_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    opened = importlib.import_module("mdsd_opt.batch.rates")
+    opened = importlib.import_module("mdsd_opt.batch.acceptance")
 
     steps: list[int] = []
 

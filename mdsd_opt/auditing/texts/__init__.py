@@ -24,14 +24,6 @@ from mdsd_opt.auditing.replay import Replay
 from mdsd_opt.auditing.seen_texts import ByPlace, Numbered, Seen, by_place
 from mdsd_opt.auditing.subject import HOPELESS_CALLS, ViolationLog, check_arguments
 from mdsd_opt.auditing.texts.driven_law import DrivenText, driven_text
-from mdsd_opt.auditing.texts.report import (
-    After,
-    TextAuditReport,
-    Trial,
-    position_checks,
-    split_by_event,
-    variations,
-)
 from mdsd_opt.auditing.texts.session import (
     AnyTables,
     Generate,
@@ -41,6 +33,14 @@ from mdsd_opt.auditing.texts.session import (
     counted,
     log_failure,
     log_impossible,
+)
+from mdsd_opt.auditing.texts.text_report import (
+    After,
+    TextAuditReport,
+    Trial,
+    position_checks,
+    split_by_event,
+    variations,
 )
 from mdsd_opt.base.checked import Rng, check_function, generator_of
 from mdsd_opt.base.foreign import foreign

@@ -16,8 +16,8 @@ from mdsd_opt.auditing.findings import Findings, FoundLaw
 from mdsd_opt.auditing.laws import Texts
 from mdsd_opt.auditing.subject import ViolationLog
 from mdsd_opt.auditing.tape import CategoryDraw, Draw, Tail, Tape, UniformDraw, Value
-from mdsd_opt.auditing.texts.report import variations
 from mdsd_opt.auditing.texts.session import Rounds, Session, Tables, log_failure, log_impossible
+from mdsd_opt.auditing.texts.text_report import variations
 from mdsd_opt.base.arrays import Text, Vector
 from mdsd_opt.evidence import Example, Options, oddest, unseen_bias
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from mdsd_opt.base.checked import of_kind
 from mdsd_opt.base.registry import Registry
-from mdsd_opt.trees.rules.base import Accepted, Stop, TreeRule
 from mdsd_opt.trees.rules.by_level import LevelSequential, Race, TopDown
 from mdsd_opt.trees.rules.multi_step import (
     BlockVerification,
@@ -22,6 +21,7 @@ from mdsd_opt.trees.rules.multi_step import (
     Traversal,
     TraversalHull,
 )
+from mdsd_opt.trees.rules.rule import Accepted, Stop, TreeRule
 from mdsd_opt.verifiers import Verifier
 from mdsd_opt.verifiers import names as verifier_names
 

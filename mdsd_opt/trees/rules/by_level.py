@@ -19,7 +19,7 @@ from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.trees.device_laws import BinnedLaw
 from mdsd_opt.trees.draft_tree import DraftModel, Node
-from mdsd_opt.trees.rules.base import Accepted, Stop, TreeRule, completed, taken
+from mdsd_opt.trees.rules.rule import Accepted, Stop, TreeRule, completed, taken
 from mdsd_opt.trees.token_split import split_with_tries, token_split
 from mdsd_opt.trees.topology import Topology
 from mdsd_opt.verifiers import Verifier, get

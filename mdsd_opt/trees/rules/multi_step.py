@@ -40,7 +40,7 @@ from mdsd_opt.trees.recursive_rejection import (
     ratio_order,
     tried_one_by_one,
 )
-from mdsd_opt.trees.rules.base import Stop, TreeRule, completed
+from mdsd_opt.trees.rules.rule import Stop, TreeRule, completed
 from mdsd_opt.trees.token_split import token_split
 from mdsd_opt.verifiers import accepted, without
 
