@@ -299,15 +299,15 @@ class Table:
         return [{x.key: plain(x.value(row)) for x in self.columns} for row in self.rows]
 
     def __str__(self) -> str:
-        """Its first lines, in the columns that have room in 80."""
+        """Its first lines, in the columns that have room in 80, and at least in two."""
         lines = [self.headings, *self.first().cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         ends = accumulate(widths, lambda end, width: end + 2 + width)
-        widths = [width for width, end in zip(widths, ends, strict=True) if end <= _COLUMNS]
+        room = max(sum(end <= _COLUMNS for end in ends), 2)
         texts = (
             "  ".join(
                 cell.ljust(width) if column.is_text else cell.rjust(width)
-                for cell, width, column in zip(line, widths, self.shown, strict=False)
+                for cell, width, column in zip(line, widths[:room], self.shown, strict=False)
             ).rstrip()
             for line in lines
         )
@@ -318,8 +318,10 @@ class Table:
         return as_csv(self.records())
 
     def markdown(self) -> str:
-        """Table in Markdown below its title."""
-        return f"{_in_a_line(self.title)}\n\n{markdown_table(self.headings, self.cells())}"
+        """Table in Markdown between its title and its caption."""
+        table = markdown_table(self.headings, self.cells())
+        below = f"\n{as_one_line(self.caption)}\n" if self.caption else ""
+        return f"{as_one_line(self.title)}\n\n{table}{below}"
 
     def latex(self) -> str:
         """Table in LaTeX, with the rules of the package booktabs, in the width of a column."""
@@ -327,18 +329,19 @@ class Table:
             x for x, name in zip(self.shown, self.headings, strict=True) if name not in self.beside
         ]
         sides = "".join("l" if x.is_text else "r" for x in kept)
-        title = _in_a_line(self.title)
-        caption = self.shows or title[:1].upper() + title[1:]
+        title = as_one_line(self.title)
+        is_word = re.match(r"[a-z]+[ :,]", title)  # no name of a file, which keeps its letters
+        caption = _in_a_line(self.shows) or (title[:1].upper() + title[1:] if is_word else title)
         label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
         lines = ([x.cell(row) for x in kept] for row in self.rows)
         written = [[x.heading or x.key for x in kept], *lines]
         heading, *rows = (" & ".join(map(_latex_cell, line)) + r" \\" for line in written)
         return "\n".join(
             [
-                f"% {title}",
+                *(f"% {x}" for x in (title, as_one_line(self.caption)) if x),
                 r"\begin{table}",
                 r"\centering\footnotesize\setlength{\tabcolsep}{2pt}",
-                rf"\caption{{{''.join(_LATEX.get(x, x) for x in caption)}.}}",
+                rf"\caption{{{_latex_text(caption)}.}}",
                 rf"\label{{tab:{label}}}",
                 rf"\begin{{tabular}}{{@{{}}{sides}@{{}}}}",
                 r"\toprule",
@@ -363,6 +366,11 @@ def _in_a_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def as_one_line(text: str) -> str:
+    """Lines of a title or caption, each about something else, as one."""
+    return "; ".join(filter(None, map(_in_a_line, text.splitlines())))
+
+
 #: Letters with a meaning in LaTeX, and those that pdfLaTeX does not know, each with what shows it.
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -376,13 +384,19 @@ _NUMBERS = re.compile(r"[-+]?[\d.,]+(e[-+]\d+)?\*?( ?± ?[\d.,]+)?|\[[^]a-z]+\]|
 _POWER = re.compile(r"V\^[-\d.]+|[\d.,]+\^K")
 
 
+def _latex_text(text: str) -> str:
+    text = text.replace(">=", "≥").replace("<=", "≤")
+    return "".join(_LATEX.get(x, x) for x in text)
+
+
 def _latex_cell(text: str) -> str:
     if "\n" in text:
         return r"\shortstack[l]{" + r"\\".join(map(_latex_cell, text.splitlines())) + "}"
     if _POWER.fullmatch(text):
         text = re.sub(r"\^(.*)", r"^{\1}", text)
     elif not _NUMBERS.fullmatch(text):
-        return "".join(_LATEX.get(x, x) for x in text)
+        return _latex_text(text)
+    text = re.sub(r"e[-+]0+(?!\d)", "", text)
     text = re.sub(r"e([-+])0*(\d+)", lambda x: rf"\times10^{{{x[1].strip('+')}{x[2]}}}", text)
     text = re.sub(r"(?<=\d),(?=\d)", "{,}", text)
     return f"${text.replace('±', chr(92) + 'pm').replace('*', '^*')}$"

@@ -250,7 +250,9 @@ def _conclusion(records: Sequence[Record]) -> list[str]:
             here = [record for record in here if record.gap is not None]
         here = [record for record in here if record.solved] or here
         quickest = min(here, key=lambda record: record.counted_ms or 0.0)
-        line = f"{benchmark}: at V = {largest:,}, {quickest.route} takes "
+        several = len({(record.problem, record.num_drafts) for record in here}) > 1
+        where = f" on {quickest.problem}, K = {quickest.num_drafts}," if several else ""
+        line = f"{benchmark}: at V = {largest:,},{where} {quickest.route} takes "
         line += f"{_milliseconds(quickest.counted_ms)} ms"
         if quickest.times_faster is not None and quickest.route != quickest.against:
             line += f", {_digits(quickest.times_faster)} times as fast as {quickest.against}"

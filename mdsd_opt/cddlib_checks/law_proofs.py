@@ -104,8 +104,9 @@ class LawProof(ClaimVerdict):
         laws = [", ".join(map(str, law)) for law in odd.laws] if odd else ["", ""]
         margin = "" if self.margin is None else str(self.margin)
         excess = str(odd.excess) if odd else ""
-        headings = ["claim", "verdict", "p", "q", "fails by", "margin", "scope"]
-        row = [self.claim.text, self.verdict, *laws, excess, margin, self.scope]
+        headings = ["claim", "given", "verdict", "p", "q", "fails by", "margin", "scope"]
+        claim = [self.claim.text, self._of.given or ""]
+        row = [*claim, self.verdict, *laws, excess, margin, self.scope]
         return [Table.of(f"proof, V = {self.claim.vocab_size}", headings, [row], headings)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -116,7 +117,9 @@ class LawProof(ClaimVerdict):
         write_json(path, document, indent=None)
 
     def __str__(self) -> str:
-        head = f"{self.claim.text}, V = {self.claim.vocab_size}: {self.verdict.upper()}"
+        given = self._of.given
+        claim = self.claim.text if given is None else f"{self.claim.conclusion}, given {given}"
+        head = f"{claim}, V = {self.claim.vocab_size}: {self.verdict.upper()}"
         lines = [f"{head} ({self.seconds:.2f} s)"]
         if self.counterexample is not None:
             return f"{lines[0]}\n{self.counterexample}, confirmed at these laws in fractions"

@@ -22,7 +22,7 @@ import typer
 
 from mdsd_opt._version import __version__
 from mdsd_opt.base.files import atomic_write, check_writable, write_text
-from mdsd_opt.base.frames import Result, Table, as_csv
+from mdsd_opt.base.frames import Result, Table, as_csv, as_one_line
 from mdsd_opt.cli.output import (
     console_of,
     parted,
@@ -210,7 +210,9 @@ def present(view: View, form: TableForm) -> None:
 
 
 def save_all(view: View, form: TableForm) -> None:
-    """Save a view in all files."""
+    """Save a view in all files; none where one would be refused."""
+    if form.words is not None:
+        as_text(view, ".csv", form.words)
     for path in form.files:
         save_view(view, path, form)
         remark(f"saved as {path}")
@@ -324,7 +326,7 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
     texts: dict[str, str] = {}
     for table in view.all_tables:
         if table.rows:
-            title = " ".join(table.title.split())
+            title = as_one_line(table.title)
             written = {".csv": table.csv, ".md": table.markdown, ".tex": table.latex}[suffix]
             texts[title] = texts.get(title, "") + written()
     if words is None:

@@ -282,6 +282,8 @@ def rates_conclusion(rows: Sequence[RateRow]) -> str:
         (row for row in rows if (row.scheme, row.verifier) == (best.scheme, best.verifier)),
         key=lambda row: row.num_drafts,
     )
+    if best.acceptance.mean == 0.0:
+        return f"take no drafts: none is ever accepted, up to K = {most}"
     named = f"{title_of(best.scheme)}, {best.verifier!r}"
     if len(line) == 1:
         return f"K = {most} ({named}) accepts {best.acceptance.mean:.3f}"

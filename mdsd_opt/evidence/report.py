@@ -264,8 +264,10 @@ class Judged(Result):
         return [line for fact in FACTS[self.kind] for line in fact.lines(self)]
 
     def tables(self) -> list[Table]:
-        """The same as one table, a line for each."""
-        return [Table.of("facts of the audit", ("fact", "value"), self.rows(), ("fact", "value"))]
+        """The same as one table, a line for each, below the answer in a word."""
+        answer = [("answer", self.answer())] if isinstance(self, Report) else []
+        names = ("fact", "value")
+        return [Table.of("facts of the audit", names, [*answer, *self.rows()], names)]
 
     def __str__(self) -> str:
         rows = self.rows()

@@ -129,5 +129,6 @@ def test_messages_are_told_letter_for_letter():
 def test_rows_are_a_table():
     report = _server()
     (table,) = report.tables()
-    assert [tuple(line.values()) for line in table.records()] == report.rows()
+    answer = ("answer", report.answer())
+    assert [tuple(line.values()) for line in table.records()] == [answer, *report.rows()]
     assert report.verdict in table.markdown()

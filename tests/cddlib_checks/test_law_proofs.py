@@ -318,6 +318,14 @@ def test_prove_is_a_verb(run_cli: Any, tmp_path: Path) -> None:
     odd = run_cli("prove", "p0 >= q0**3", "-V", "2", "--given", "q0 >= 1/2", "--json")
     assert odd.returncode == 1
     assert json.loads(odd.stdout)["verdict"] == "refuted"
+    for verb, verdict in (("prove", "PROVED"), ("search", "HELD")):
+        given = run_cli(verb, "p0 >= 1/3", "-V", "2", "--given", "p0 >= 1/2")
+        assert f"p0 >= 1/3, given p0 >= 1/2{', V = 2:' if verb == 'prove' else ', on'}" in (
+            given.stdout.removeprefix("HELD: ")
+        )
+        assert verdict in given.stdout
+        shown = run_cli(verb, "p0 >= 1/3", "-V", "2", "--given", "p0 >= 1/2", "--csv")
+        assert "\np0 >= 1/3,p0 >= 1/2," in shown.stdout
     stuck = run_cli("prove", "greedy(2) >= 1 - 1", "-V", "2")
     assert stuck.returncode == 3
     assert "not provable here" in stuck.stdout

@@ -171,11 +171,16 @@ def test_one_table_is_chosen_by_its_words(run_cli: Any, tmp_path: Path) -> None:
         assert "x 10" in text
     for bad, told in (
         (("--latex", "--table", "nothing"), "no table's title has"),
+        (
+            ("--out", tmp_path / "a.json", "--out", tmp_path / "a.tex", "--table", "nothing"),
+            "no table's title has",
+        ),
         (("--table", "solvers"), "goes with --latex, --csv, or"),
     ):
         refused = run_cli(*asked, *bad)
         assert refused.returncode == 2
         assert told in refused.stderr
+    assert not [*tmp_path.glob("a.*")]
 
 
 def test_curves_of_an_experiment_are_drawn() -> None:

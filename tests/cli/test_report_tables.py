@@ -88,6 +88,8 @@ def test_drafts_that_gain_next_to_nothing_are_not_taken() -> None:
     assert conclusion(rows[3:]) == (
         "take K = 4 (greedy, 'optimal'): no further K adds 0.01 to the K before (0.720 at K = 4)"
     )
+    never = [RateRow("greedy", k, "optimal", MeanInterval(0.0, 0.0, 0.0, 9)) for k in (1, 2)]
+    assert conclusion(never) == "take no drafts: none is ever accepted, up to K = 2"
 
 
 def test_empty_cells_are_explained() -> None:
@@ -133,6 +135,12 @@ def test_benchmarks_say_what_kind_of_gap_they_show() -> None:
     assert report.conclusion() == [
         "b: at V = 10, r takes 1 ms; largest gap of all 1e-09 (certificate, r)"
     ]
+    other = replace(record, problem="hard", median_ms=0.5)
+    assert (
+        BenchReport((record, other), {})
+        .conclusion()[0]
+        .startswith("b: at V = 10, on hard, K = 2, r takes 0.5 ms;")
+    )
 
 
 def test_rules_are_compared_with_intervals() -> None:

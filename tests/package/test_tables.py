@@ -50,7 +50,20 @@ def test_results_are_tables_in_every_form(name: str) -> None:
         assert all([*record] == [column.key for column in table.columns] for record in records)
         assert len(table.csv().splitlines()) >= 1 + len(records)
         assert table.markdown().count("\n|") == 2 + len(records)
+        for line in table.caption.splitlines():
+            assert line in table.markdown()
+            assert line in table.latex()
         assert table.latex().count(r"\\") >= 1 + len(records)
         lines = str(table).splitlines()
         title, caption = len(table.title.splitlines()), len(table.caption.splitlines())
         assert len(lines) == title + 1 + len(table.first().rows) + caption
+
+
+def test_titles_keep_names_of_files_and_cells_what_they_say() -> None:
+    table = Table.of("run.npz: 6\n\npositions", ("claim", "gap"), [("p0 >= q0", "0e+00")])
+    assert table.markdown().startswith("run.npz: 6; positions\n")
+    assert r"\caption{run.npz: 6; positions.}" in table.latex()
+    assert f"p0  {99 * 'x'}" in str(
+        Table.of("", ("claim", "value"), [("p0", 99 * "x")], ("value",))
+    )
+    assert r"p0 $\ge$ q0 & $0$ \\" in table.latex()

@@ -103,9 +103,9 @@ class Searched(Result):
         """Table of what was found about the claim."""
         shown = self.found.counterexample or self.found.nearest
         laws = [", ".join(map(str, x)) for x in ((shown.p, shown.q) if shown else ((), ()))]
-        headings = ["claim", "verdict", "instances", "p", "q", "fails by"]
+        headings = ["claim", "given", "verdict", "instances", "p", "q", "fails by"]
         row = [
-            self.claim, self.found.verdict, f"{self.found.instances:,}", *laws,
+            self.claim, self.given or "", self.found.verdict, f"{self.found.instances:,}", *laws,
             str(shown.excess) if shown else "",
         ]  # fmt: skip
         return [Table.of(f"search, V = {self.vocab_size}", headings, [row], headings)]
@@ -280,17 +280,17 @@ def search(
     text = cddlib_checks.TextClaim(claim, size, given_claim)
     found = cddlib_checks.laws_tried(text, size, 2, **tried)
     odd, near = found.counterexample, found.nearest
+    told = claim if premise is None else f"{claim}, given {premise}"
     document = Searched(claim, premise, size, tried["trials"], tried["rng"], found)
     if not found.instances:
         lines = [f"OPEN: nothing was tried: none of {tried['trials']:,} laws meets the premise"]
     elif odd is None:
         where = f"{size} tokens{' that meet the premise' if premise else ''}"
-        told = f"on {found.instances:,} laws of {where}, which settles nothing"
-        lines = [f"HELD: {claim}, {told}"]
+        lines = [f"HELD: {told}, on {found.instances:,} laws of {where}, which settles nothing"]
         if near is not None:
             lines.append(f"nearest to failing, with {float(-near.excess):.6g} left, at")
     else:
-        lines = [f"REFUTED: {claim}, by {odd.excess} = {float(odd.excess):.6f}, at"]
+        lines = [f"REFUTED: {told}, by {odd.excess} = {float(odd.excess):.6f}, at"]
     if found.instances and (shown := odd or near):
         laws = {"p": shown.p, "q": shown.q}
         lines += [f"  {name} = ({', '.join(map(str, x))})" for name, x in laws.items()]
