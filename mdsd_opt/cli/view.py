@@ -242,7 +242,8 @@ def _markdown(view: View) -> str:
         elif isinstance(part, Table):
             parts.append(part.markdown().rstrip())
         else:
-            parts += [part.text or "", "\n".join(f"- {x}: {y}" for x, y in part.values)]
+            lines = (": ".join(filter(None, (x.strip(), y))) for x, y in part.values)
+            parts += [part.text or "", "\n".join(f"- {line}" for line in lines)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -35,7 +35,7 @@ def run(monkeypatch, capsys):
     return run
 
 
-def test_without_a_name_all_claims_are_listed(run):
+def test_without_a_name_all_claims_are_listed(run, tmp_path):
     table = run()
     assert table.returncode == 0
     listed = json.loads(run("--json").stdout)["conjectures"]
@@ -43,6 +43,8 @@ def test_without_a_name_all_claims_are_listed(run):
     for name in conjectures():
         assert name in table.stdout
     assert "[Q(H+x)" in listed[3]["statement"]
+    run("--out", tmp_path / "a.md")
+    assert "\n- optimal_value\n\n- alpha* = 1 +" in (tmp_path / "a.md").read_text()
 
 
 def test_a_claim_that_holds(run):
@@ -159,5 +161,5 @@ def test_checks_and_searches_have_tables_for_papers(run_cli):
     assert r"\bottomrule" in latex
     claim = "with_replacement(2) >= with_replacement(1)"
     searched = run_cli("search", claim, "--vocab-size", 2, "--trials", 20, "--csv").stdout
-    assert searched.splitlines()[0] == "claim,verdict,instances,p,q,fails by"
-    assert searched.splitlines()[1].startswith(f"{claim},held,")
+    assert searched.splitlines()[0] == "claim,given,verdict,instances,p,q,fails by"
+    assert searched.splitlines()[1].startswith(f"{claim},,held,")

@@ -150,6 +150,9 @@ def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Pa
     assert r"\label{tab:acceptance-rate-of-two-drafts}" in paper.stdout
     assert (tmp_path / "s.pdf").read_bytes().startswith(b"%PDF")
     assert "Beside the published results" in (tmp_path / "s.html").read_text()
+    nothing = run_cli("reproduce", "--out", tmp_path / "n.csv")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert "--out goes with the name of an experiment" in nothing.stderr
 
 
 def test_one_table_is_chosen_by_its_words(run_cli: Any, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_titles_keep_names_of_files_and_cells_what_they_say() -> None:
     table = Table.of("run.npz: 6\n\npositions", ("claim", "gap"), [("p0 >= q0", "0e+00")])
     assert table.markdown().startswith("run.npz: 6; positions\n")
     assert r"\caption{run.npz: 6; positions.}" in table.latex()
+    assert r"\caption{Claims.}" in Table.of("claims", ("name",), [("a",)]).latex()
     assert f"p0  {99 * 'x'}" in str(
         Table.of("", ("claim", "value"), [("p0", 99 * "x")], ("value",))
     )

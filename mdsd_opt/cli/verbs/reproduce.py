@@ -34,6 +34,8 @@ def reproduce(
     from mdsd_opt.data import sample_logits_path
 
     if name is None:
+        forms = ("as_json", "as_csv", "as_latex", "words", "out", "plot")
+        options.refuse("{name} goes with the name of an experiment", *forms)
         show_rows(list(experiments.EXPERIMENTS.items()))
         return
     source = sample_logits_path() if logits is None else corpora.check_source(logits)
