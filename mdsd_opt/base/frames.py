@@ -330,8 +330,8 @@ class Table:
         ]
         sides = "".join("l" if x.is_text else "r" for x in kept)
         title = as_one_line(self.title)
-        is_file = re.match(r"\S*[./]\w", title)  # whose name keeps its letters
-        caption = _in_a_line(self.shows) or (title if is_file else title[:1].upper() + title[1:])
+        is_word = re.match(r"[a-z-]+([ ,:;]|$)", title)  # a file's name keeps its letters
+        caption = _in_a_line(self.shows) or (title[:1].upper() + title[1:] if is_word else title)
         label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:_WORDS_OF_A_LABEL])
         lines = ([x.cell(row) for x in kept] for row in self.rows)
         written = [[x.heading or x.key for x in kept], *lines]

@@ -99,7 +99,8 @@ class View:
     findings: Sequence[str] | None = None  # what a page begins with instead of the conclusion
     verdict: str = ""  # that in a word
     code: int = 0  # and as an exit code, which colours the word
-    rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV
+    rows: Sequence[Mapping[str, Any]] = ()  # lines of CSV in place of the first table
+    rows_are_all: bool = False  # these are all of CSV, as the tables are made of them
     decides: bool = False  # the conclusion is first on a terminal, too, and not last
 
     @property
@@ -323,7 +324,8 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
         text = document if isinstance(document, str) else as_json(document.to_dict())
         return text + "\n"
     if suffix == ".csv" and view.rows and words is None:
-        return as_csv(view.rows)
+        others = [] if view.rows_are_all else view.all_tables[1:]
+        return "\n".join([as_csv(view.rows), *(x.csv() for x in others if x.rows)])
     texts: dict[str, str] = {}
     for table in view.all_tables:
         if table.rows:

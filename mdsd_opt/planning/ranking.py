@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, groupby, pairwise, product
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 
@@ -177,20 +177,31 @@ class Ranking(Result):
         return "\n".join(map(str, self.tables()))
 
 
-def _with_gap(value: MeanInterval, gap: float) -> str:
-    """Text of a mean and its largest error, if that is not zero; "" where it is none by itself."""
-    return value.shown + (f" (gap {gap:.0e})" if gap > 0 else "")
+class _Gapped(NamedTuple):
+    """A mean and the largest error of it."""
+
+    value: MeanInterval
+    gap: float
+
+    @property
+    def shown(self) -> str:
+        """Text of both, of the mean alone where there is no error."""
+        return self.value.shown + (f" (gap {self.gap:.0e})" if self.gap > 0 else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields of the mean, and the error."""
+        return {**self.value.to_dict(), "gap": self.gap}
 
 
 #: Columns of a table of ways to draft, each with its name.
 _COLUMNS = (
     Column("name", "drafts", of=lambda way: way[0], is_text=True),
     Column("num_drafts", "K", of=lambda way: way[1].num_drafts),
-    Column("acceptance", "", lambda row: _with_gap(row.acceptance, row.gap), lambda way: way[1]),
+    Column("acceptance", "", "{0.shown}", lambda way: _Gapped(way[1].acceptance, way[1].gap)),
     Column(
         "behind", "behind the best",
-        lambda row: _with_gap(row.behind, row.gap) if row.behind.high or row.behind.low else "",
-        lambda way: way[1],
+        lambda x: x.shown if x.value.high or x.value.low else "",
+        lambda way: _Gapped(way[1].behind, way[1].gap),
     ),
 )  # fmt: skip
 

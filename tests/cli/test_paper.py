@@ -130,6 +130,8 @@ def test_solutions_are_printed_for_a_paper_and_for_a_spreadsheet(
     assert [(row["method"], row["variant"]) for row in rows] == [
         ("truncated_lp", "rule ratio, size 2, stages 1")
     ]
+    both = run_cli("solve", tmp_path / "three.json", "--plan", "--csv").stdout.split("\n\n")
+    assert [part.split(",")[0] for part in both] == ["method", "draft set"]
 
 
 def test_measurements_and_papers_have_these_forms_too(run_cli: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt import bench, cddlib_checks, corpora, decoding, trees
 from mdsd_opt.base.files.logits import LogitsSample
-from mdsd_opt.base.frames import Table
+from mdsd_opt.base.frames import Table, flat
 from mdsd_opt.base.logits import Logits
 
 RNG = np.random.default_rng(0)
@@ -49,6 +49,7 @@ def test_results_are_tables_in_every_form(name: str) -> None:
         assert len(records) == len(table.rows) == len(table.cells())
         assert all([*record] == [column.key for column in table.columns] for record in records)
         assert len(table.csv().splitlines()) >= 1 + len(records)
+        assert all(key.count(".") < 2 for key in flat(records[0]))  # a cell is no whole row
         assert table.markdown().count("\n|") == 2 + len(records)
         for line in table.caption.splitlines():
             assert line in table.markdown()
@@ -63,6 +64,7 @@ def test_titles_keep_names_of_files_and_cells_what_they_say() -> None:
     table = Table.of("run.npz: 6\n\npositions", ("claim", "gap"), [("p0 >= q0", "0e+00")])
     assert table.markdown().startswith("run.npz: 6; positions\n")
     assert r"\caption{run.npz: 6; positions.}" in table.latex()
+    assert r"\caption{a|b.log.}" in Table.of("a|b.log", ("name",), [("a",)]).latex()
     assert r"\caption{Claims.}" in Table.of("claims", ("name",), [("a",)]).latex()
     assert f"p0  {99 * 'x'}" in str(
         Table.of("", ("claim", "value"), [("p0", 99 * "x")], ("value",))

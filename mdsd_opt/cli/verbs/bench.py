@@ -130,4 +130,5 @@ def bench_view(
             "Time of one call by the vocabulary size",
         ),
         rows=report.csv_rows(),
+        rows_are_all=True,
     )
