@@ -381,9 +381,12 @@ def of_steps(
     counts = floats(accepted, "accepted").ravel()
     depths = np.broadcast_to(floats(depth, "depth").ravel(), counts.shape)
     sound = (counts >= 0) & (counts % 1 == 0) & (counts <= depths) & (depths % 1 == 0)
-    if counts.size == 0 or not sound.all():
-        longest = f"{depths.max():g}" if counts.size else depth
-        raise InvalidInput(f"{source}: accepted must be integers from 0 to depth = {longest}")
+    if counts.size == 0:
+        raise InvalidInput(f"{source}: {_NO_DRAFT}")
+    if not sound.all():
+        raise InvalidInput(
+            f"{source}: accepted must be integers from 0 to depth = {depths.max():g}"
+        )
     k = int(depths.max())
     reached = (counts[:, None] >= np.arange(1, k + 1)).astype(np.float64)
     steps = AcceptedCounts(

@@ -270,7 +270,7 @@ _METRICS = "SpecDecoding metrics:"
 FORMATS = (
     Format(
         "vLLM's log", f"lines with '{_METRICS}'", of_text=of_log, speeds=speeds_of_log,
-        forced=re.compile(r"""rejection_sample_method['"]?[=:] ?['"]?synthetic"""),
+        forced=re.compile(r"""['"]?rejection_sample_method['"]?[=:] ?['"]?synthetic['"]?"""),
         marker=re.compile(rf"^(?!.*\(running/waiting\)).*{_METRICS}", re.MULTILINE),
     ),
     Format(

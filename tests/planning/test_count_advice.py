@@ -279,6 +279,7 @@ def test_flags_start_engines_with_the_advised_chain():
         ({"accepted": 5, "drafted": 9, "depth": 2.5}, "depth is 2.5: give an integer"),
         ({"accepted": 5, "drafted": 9, "depth": math.nan}, "depth is nan: give a number"),
         ({"accepted": [1, 2], "depth": [3, 2.5]}, "integers from 0 to depth"),
+        ({"accepted": [], "depth": 3}, "no step with a draft"),
         ({"accepted": 5, "drafted": 9, "depth": 3, "max_drafts": 3.5}, "max_drafts is 3.5: give"),
         ({"accepted": 5, "drafted": 9, "depth": 3, **KNOWN, "batch": 1.5}, "batch_size is 1.5"),
         ({"accepted": 5, "drafted": 9, "depth": 3, **KNOWN, "draft_passes": 0.5}, "passes is 0.5"),
