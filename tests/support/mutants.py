@@ -224,9 +224,9 @@ def recorded() -> list[Mutant]:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the tree, without what git ignores."""
-    ignored = (line.strip("/") for line in text_of(ROOT / ".gitignore").splitlines())
-    names = [Path(line).name for line in ignored if line]
+    """A copy of the tree, without the folders that git ignores wherever they stand."""
+    ignored = (line.removesuffix("/") for line in text_of(ROOT / ".gitignore").splitlines())
+    names = [line for line in ignored if "/" not in line]
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".git", *names), dirs_exist_ok=True)
     return folder
 
