@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
@@ -51,8 +51,9 @@ class Answered(Result, Generic[AnyReport]):
     columns: ClassVar = ("*report", "*bar", "answer", Column("told", of="told_as"))
 
     def tables(self) -> list[Table]:
-        """Those of the report."""
-        return self.report.tables()
+        """That of the report, with the answer by what was asked of it."""
+        (table,) = self.report.tables()
+        return [replace(table, rows=[("answer", self.answer), *table.rows[1:]])]
 
 
 @dataclass(frozen=True)

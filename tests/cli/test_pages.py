@@ -16,7 +16,7 @@ from mdsd_opt.bench import BenchReport, Record
 from mdsd_opt.cli.audits import audit_view
 from mdsd_opt.cli.verbs.bench import bench_view
 from mdsd_opt.cli.verbs.rates import rates_view
-from mdsd_opt.cli.view import check_page_path, save_page
+from mdsd_opt.cli.view import as_text, check_page_path, save_page
 from mdsd_opt.corpora import RateRow
 from mdsd_opt.errors import InvalidInput, MissingExtra
 from mdsd_opt.evidence import Bar, MeanInterval
@@ -97,6 +97,8 @@ def test_audits(tmp_path: Path) -> None:
             assert label == "verdict" or label in text
     assert "NOT LOSSLESS" in text
     assert "token 0" in text
+    weak = audit_view(faultless, "a subject", Bar(detect=1.0))
+    assert as_text(weak, ".csv").startswith("fact,value\nanswer,PASS\nverdict,")
 
 
 def test_benchmarks(tmp_path: Path) -> None:
