@@ -110,7 +110,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     if target.ndim not in (2, 3) or 0 in target.shape:
         raise UnreadableFile(
             f"{name}: target has shape {target.shape}, not (steps, tokens) or (steps, drafts + 1, "
-            "tokens)"
+            "tokens) with at least one of each"
         )
     size = len(target)
     draft = arrays.get("draft")

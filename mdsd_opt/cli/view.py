@@ -110,7 +110,7 @@ class View:
         return shown or ([] if isinstance(self.document, str) else self.document.tables())
 
 
-_OUT = "by the end of the name: .json, .csv, .md, .tex, .html or a picture (.png, .svg, .pdf, .pgf)"
+_OUT = "Also save all to this file, by the end of the name: .json, .csv, .md, .tex, .html"
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,7 @@ class TableForm:
         str | None,
         typer.Option("--table", help="Of several tables, the one with these words in its title."),
     ] = None
-    out: Annotated[list[Path] | None, f"Also save all to this file, {_OUT}; may be repeated."] = (
-        None
-    )
+    out: Annotated[list[Path] | None, f"{_OUT}; may be repeated."] = None
 
     def __post_init__(self) -> None:
         for path in self.files:
@@ -170,6 +168,9 @@ class Form(TableForm):
 
     PICTURE: ClassVar[bool] = True
 
+    out: Annotated[
+        list[Path] | None, f"{_OUT} or a picture ({', '.join(_FORMATS)}); may be repeated."
+    ] = None
     plot: Annotated[Path | None, "Save the picture (.png, .svg, .pdf, or .pgf for LaTeX)."] = None
     width: Annotated[float | None, "Of the picture, in inches; 3.4 is a column of a paper."] = None
     style: Annotated[str, "Of the picture: screen, or paper for letters with serifs."] = "screen"

@@ -275,6 +275,7 @@ def test_a_file_may_lack_drafts_and_draft_law(tmp_path: Path) -> None:
         ({"target": np.ones((3, 2))}, "has no array 'tokens'"),
         ({"tokens": np.zeros(3, int)}, "has no array 'target'"),
         ({"target": np.ones(3), "tokens": np.zeros(3, int)}, r"target has shape \(3,\)"),
+        ({"target": np.ones((0, 3)), "tokens": np.zeros(0, int)}, "at least one of each"),
         ({"target": np.ones((3, 2)), "tokens": np.zeros(2, int)}, r"tokens has shape \(2,\)"),
         ({"target": np.ones((3, 2)), "tokens": np.zeros(3)}, "tokens has .* dtype float64"),
         (

@@ -244,6 +244,7 @@ def test_a_picture_of_a_verb_that_has_none_is_refused_before_it_works(
     refused = run_cli("check", "acceptance_one", "-V", "40", option, str(tmp_path / "a.png"))
     assert refused.returncode == 2
     assert ("no picture" if option == "--out" else "no such option") in refused.stderr
+    assert "picture" not in run_cli("check", "--help").stdout
 
 
 #: A document that reads a picture and goes on with an underscore of its own.
