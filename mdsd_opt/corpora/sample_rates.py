@@ -277,7 +277,7 @@ def rates_conclusion(rows: Sequence[RateRow]) -> str:
     """
     most = max(row.num_drafts for row in rows)
     at_most = [row for row in rows if row.num_drafts == most]
-    best = max(at_most, key=lambda row: row.acceptance.mean)
+    best = max(at_most, key=lambda row: round(row.acceptance.mean, 12))  # the first of equal ones
     line = sorted(
         (row for row in rows if (row.scheme, row.verifier) == (best.scheme, best.verifier)),
         key=lambda row: row.num_drafts,

@@ -88,6 +88,11 @@ def test_drafts_that_gain_next_to_nothing_are_not_taken() -> None:
     assert conclusion(rows[3:]) == (
         "take K = 4 (greedy, 'optimal'): no further K adds 0.01 to the K before (0.720 at K = 4)"
     )
+    equal = [
+        RateRow("greedy", 1, name, MeanInterval(mean, 0.0, 1.0, 9))
+        for name, mean in (("optimal", 0.6), ("rrs", 0.6 + 1e-15))
+    ]
+    assert conclusion(equal) == "K = 1 (greedy, 'optimal') accepts 0.600"
     never = [RateRow("greedy", k, "optimal", MeanInterval(0.0, 0.0, 0.0, 9)) for k in (1, 2)]
     assert conclusion(never) == "take no drafts: none is ever accepted, up to K = 2"
 
