@@ -41,6 +41,7 @@ DOCUMENTS = {
     "advise": "cli.verbs.advise:Sourced[planning:Advice]",
     "advise-models": "cli.verbs.advise:Sourced[planning:ModelAdvice]",
     "advise-counts": "cli.verbs.advise:OfCounts",
+    "advise-drafts": "planning:DraftComparison",
     "solve": "cli.verbs.solve:Solved",
     "plan": "cli.verbs.plan:Planned",
     "relax": "cli.verbs.relax:Relaxed",

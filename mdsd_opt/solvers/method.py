@@ -9,7 +9,7 @@ from math import inf
 
 from mdsd_opt.base.checked import check_function, of_kind
 from mdsd_opt.drafts import product_form, readable
-from mdsd_opt.errors import ProblemTooLarge
+from mdsd_opt.errors import InvalidInput, ProblemTooLarge
 from mdsd_opt.problem import Found, TransportProblem
 
 #: Options of "auto": those that all methods without a prefix order share.
@@ -54,7 +54,10 @@ class Method:
 
     def __post_init__(self) -> None:
         check_function(solve=self.solve)
-        named = list(inspect.signature(self.solve).parameters.values())
+        try:
+            named = list(inspect.signature(self.solve).parameters.values())
+        except ValueError as error:  # of a type that is built in
+            raise InvalidInput(f"solve is {self.solve!r:.60}: give a function") from error
         several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
         options = tuple(x.name for x in named[1:] if x.kind not in several)
         object.__setattr__(self, "options", options)

@@ -101,7 +101,10 @@ def test_random_checks_go_where_drafts_are_likely() -> None:
 
 
 def test_what_random_checks_could_have_missed_is_said_and_more_is_found() -> None:
-    """A window of two uniforms is no step of either, and is met by chance alone."""
+    """A window of two uniforms is no step of either, and is met by chance alone.
+
+    Up to .25 of the first one the draft is accepted, which is what is wrongly given in the window.
+    """
     problem = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
 
     def right(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
@@ -115,7 +118,7 @@ def test_what_random_checks_could_have_missed_is_said_and_more_is_found() -> Non
     assert f"random checks (below {hidden:.2g} may be hidden)" in passed.verdict
     width = np.sqrt(BEYOND * hidden / 0.4)
     found = found_in(
-        mo.audit(window(3, width, 0.05 + seed / 30, rejection), problem, seed, 100, **options)
+        mo.audit(window(3, width, 0.3 + seed / 40, rejection), problem, seed, 100, **options)
         for seed in range(SEEDS)
     )
     assert found >= FOUND
