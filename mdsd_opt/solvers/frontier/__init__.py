@@ -10,7 +10,7 @@ Here: the law that one budget buys, and its distances from the target.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ import numpy as np
 from mdsd_opt.base.arrays import Floats, Numbers
 from mdsd_opt.base.checked import check_truth, checked_amount
 from mdsd_opt.base.distributions import Distribution
-from mdsd_opt.base.frames import Result, folded
+from mdsd_opt.base.frames import Result, Table, folded, one_table
 from mdsd_opt.errors import InvalidInput, UnknownName
 from mdsd_opt.problem import TransportProblem
 from mdsd_opt.solvers.frontier.curve import CostCurve, Frontier, frontier_of, shortfall
@@ -144,6 +144,10 @@ class Relaxation(Result):
     columns: ClassVar = (
         "acceptance_rate", "lossless_acceptance_rate", "tv", "kl", "reverse_kl", "chi2", "gap",
     )  # fmt: skip
+
+    def tables(self) -> list[Table]:
+        """All numbers, with their units."""
+        return [replace(x, caption="kl and reverse_kl in nats") for x in one_table(self)]
 
     @property
     def target(self) -> Floats:
