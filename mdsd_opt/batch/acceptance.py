@@ -132,7 +132,8 @@ def acceptance_rates(
         from mdsd_opt.batch.device import RatesRequest, device_rates
 
         pair = batch.logits
-        rates = device_rates(pair.target, pair.draft, RatesRequest(work, pair.reading), device)
+        request = RatesRequest(drafts, verifier, counts, pair.reading)
+        rates = device_rates(pair.target, pair.draft, request, device)
         if rates is not None:
             return rates if keep_axis else rates[..., 0]
     return batch.rates(keep_axis)

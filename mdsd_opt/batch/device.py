@@ -17,7 +17,6 @@ from mdsd_opt import verifiers
 from mdsd_opt.base.arrays import Floats, Opened
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling
-from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.drafts import SINGLE_MODEL_SCHEMES
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.gpu import (
@@ -42,7 +41,7 @@ from mdsd_opt.gpu import (
     with_filters,
     work_in_chunks,
 )
-from mdsd_opt.verifiers import BatchRates, BatchVerdict, first_places
+from mdsd_opt.verifiers import BatchRates, BatchVerdict, Verifier, first_places
 
 
 def on_device(
@@ -84,15 +83,12 @@ def on_device(
 
 @dataclass(frozen=True)
 class RatesRequest:
-    """Work on rows, as the kernels do it."""
+    """Work on rows, as the kernels do it: rates for every K of `num_drafts`."""
 
-    work: RowWork
+    scheme: str
+    verifier: str | Verifier
+    num_drafts: tuple[int, ...]
     reading: Reading
-
-    @property
-    def num_drafts(self) -> tuple[int, ...]:
-        """Every K for which rates are computed."""
-        return self.work.num_drafts
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -102,15 +98,13 @@ class RatesRequest:
     @cached_property
     def declared(self) -> BatchRates:
         """Declaration of the verifier for these drafts."""
-        rule = verifiers.get(self.work.verifier)
-        return rule.batch_rates_for(self.work.scheme) or BatchRates()
+        rule = verifiers.get(self.verifier)
+        return rule.batch_rates_for(self.scheme) or BatchRates()
 
     @property
     def names(self) -> str:
         """Names of verifier and drafts, for messages."""
-        return (
-            f"verifier {verifiers.get(self.work.verifier).name!r} with drafts {self.work.scheme!r}"
-        )
+        return f"verifier {verifiers.get(self.verifier).name!r} with drafts {self.scheme!r}"
 
     def obstacle(self, threads_per_row: int, target: Sequence[int], draft: Sequence[int]) -> str:
         """Reason why the kernels cannot handle logits of these shapes; "" if they can."""
@@ -147,7 +141,7 @@ class RatesRequest:
     @property
     def is_replaced(self) -> bool:
         """Whether drafts are drawn with replacement."""
-        return SINGLE_MODEL_SCHEMES[self.work.scheme].draws_independently()
+        return SINGLE_MODEL_SCHEMES[self.scheme].draws_independently()
 
     def pair(
         self,
@@ -295,7 +289,7 @@ def _prepared(
     Nobody else has it meanwhile, and all work on it must be done at the end.
     """
     num_rows = math.prod(index_shape(*sides))
-    what = request.work.scheme, request.declared.device, request.num_drafts, decides
+    what = request.scheme, request.declared.device, request.num_drafts, decides
     key = stream, what, request.filters is None, num_rows
     idle = _idle.setdefault(runtime, {})
     prepared = idle.pop(key, None) or Prepared(runtime, request, num_rows, decides)

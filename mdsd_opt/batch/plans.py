@@ -227,9 +227,10 @@ class RatesPlan(_Plan):
         **sampling: Any,
     ) -> None:
         counts = checked_counts(num_drafts)
-        work, reading = RowWork(drafts, verifier, counts), Reading(*Sampling.of_both(**sampling))
-        _ = work.declared
-        super().__init__(RatesRequest(work, reading), vocab_size, max_rows, dtype)
+        reading = Reading(*Sampling.of_both(**sampling))
+        _ = RowWork(drafts, verifier, counts).declared
+        request = RatesRequest(drafts, verifier, counts, reading)
+        super().__init__(request, vocab_size, max_rows, dtype)
         self._keeps_axis = is_several(num_drafts)
         self._rates = self._runtime.empty((self._max_rows, len(counts)), np.float64)
         result = self._prepared.work(self._pair_of_zeros(), self._rates)
@@ -315,10 +316,11 @@ class DecisionsPlan(_Plan):
         **sampling: Any,
     ) -> None:
         counts = checked_counts((num_drafts,))
-        work, reading = RowWork(scheme, "optimal", counts), Reading(*Sampling.of_both(**sampling))
-        _ = work.declared
+        reading = Reading(*Sampling.of_both(**sampling))
+        _ = RowWork(scheme, "optimal", counts).declared
         randomness = randomness_of(rng, step)
-        super().__init__(RatesRequest(work, reading), vocab_size, max_rows, dtype, decides=True)
+        request = RatesRequest(scheme, "optimal", counts, reading)
+        super().__init__(request, vocab_size, max_rows, dtype, decides=True)
         is_bad = self._prepared.work.is_bad
         self._found = empty_tokens(self._runtime, self._max_rows, with_rates, is_bad)
         self._places = self._runtime.empty((self._max_rows,), np.int64)

@@ -171,7 +171,8 @@ def _decided(
     if relax is None and batch.may_use_a_device:
         from mdsd_opt.batch.device import RatesRequest, VerificationRequest, verify_on_device
 
-        rates = RatesRequest(batch.work, pair.reading)
+        work = batch.work
+        rates = RatesRequest(work.scheme, work.verifier, work.num_drafts, pair.reading)
         request = VerificationRequest(rates, randomness, with_rates)
         verdict = verify_on_device(pair.target, pair.draft, drafts, uniforms, request, batch.device)
         if verdict is not None:

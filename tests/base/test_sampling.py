@@ -12,7 +12,6 @@ import pytest
 import mdsd_opt as mo
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.batch import verify_batch
-from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.batch.device import RatesRequest
 from mdsd_opt.decoding import generate
 from mdsd_opt.errors import InvalidInput
@@ -146,8 +145,8 @@ def test_another_word_than_true_or_false_is_refused() -> None:
 def test_kernels_of_a_device_leave_joint_filters_to_the_cpu() -> None:
     def obstacle(joint: bool) -> str:
         sides = [mo.Sampling(top_k=5, top_p=0.5, joint=joint)] * 2
-        work = RowWork("with_replacement", "optimal", (2,))
-        return RatesRequest(work, Reading(*sides)).obstacle(512, TARGET.shape, DRAFT.shape)
+        request = RatesRequest("with_replacement", "optimal", (2,), Reading(*sides))
+        return request.obstacle(512, TARGET.shape, DRAFT.shape)
 
     assert obstacle(False) == ""
     assert "joint=False" in obstacle(True)

@@ -14,7 +14,6 @@ from support.ptx.runtime import PtxRuntime, host_logits
 
 from mdsd_opt.base.logits import Reading
 from mdsd_opt.base.sampling import Sampling, softmax
-from mdsd_opt.batch.acceptance import RowWork
 from mdsd_opt.batch.device import RatesRequest
 from mdsd_opt.gpu import (
     FilterSettings,
@@ -216,6 +215,4 @@ def request_of(
     **sampling: Any,
 ) -> RatesRequest:
     """Request for rates under a temperature and filters, those of `Sampling.of_both`."""
-    return RatesRequest(
-        RowWork(scheme, verifier, num_drafts), Reading(*Sampling.of_both(**sampling))
-    )
+    return RatesRequest(scheme, verifier, num_drafts, Reading(*Sampling.of_both(**sampling)))
