@@ -2,7 +2,7 @@
 
 `suite` runs benchmarks by name, each a file: `solvers`, `flows`, `batches`, `decisions`,
 `polyhedra`. `problem_sets` has the problems of the first two, `record` what is measured and sums
-over it, `report` files and tables of a run. `methods` is every method on one problem.
+over it, `bench_report` files and tables of a run. `methods` is every method on one problem.
 """
 
 import lazy_loader

@@ -1,7 +1,7 @@
 """Acceptance rates of corpora: folders of logits too large for one array, scored shard by shard.
 
 `capture` writes a corpus, `shards` has what a folder of one is and what is computed of a shard,
-`executors` runs that, and `sums` adds it up. `rates` has the rows of one sample of logits,
+`executors` runs that, and `sums` adds it up. `sample_rates` has the rows of one sample of logits,
 `engine_output` those of what engines counted or listed; `reproduce` the experiments of papers.
 """
 
