@@ -36,7 +36,7 @@ def test_what_is_put_in_place_of_what():
         ("Rule.rate", "1 - q", "((1) + (q))"),
         ("Rule.rate", "1", "2"),
         ("twice", "q <= 2 and q", "(q <= 2) or (q)"),
-        ("twice", "q <= 2", "q < 2"),
+        ("twice", "q <= 2", "(q) < (2)"),
         ("twice", "2", "3"),
     }
 

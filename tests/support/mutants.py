@@ -104,7 +104,8 @@ def changed(node: ast.AST) -> tuple[str, str] | None:
     """What stands in place of a node, and the kind of fault that it is."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPPOSITE:
-            return f"{ast.unparse(left)} {OPPOSITE[type(op)]} {ast.unparse(right)}", "comparison"
+            sides = ast.unparse(left), ast.unparse(right)
+            return f"({sides[0]}) {OPPOSITE[type(op)]} ({sides[1]})", "comparison"
         case ast.BoolOp(op=op, values=values):
             sign = " or " if isinstance(op, ast.And) else " and "
             return sign.join(f"({ast.unparse(value)})" for value in values), "comparison"
