@@ -35,7 +35,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Documents of each verb, by the name of their schema: the verb, and perhaps what it is of.
 DOCUMENTS = {
     "rates": "cli.verbs.rates:Rates",
-    "rates-accepted": "cli.verbs.rates:Accepted",
+    "rates-accepted": "cli.verbs.rates:EngineRates",
     "rates-servers": "cli.verbs.rates:OfServers",
     "rates-drafts": "planning:DraftComparison",
     "advise": "cli.verbs.advise:Sourced[planning:Advice]",

@@ -1,5 +1,5 @@
 from .methods import (
-    Evidence as Evidence, MethodRow as MethodRow,
+    MethodRow as MethodRow, ShownEvidence as ShownEvidence,
     evidence_tables as evidence_tables, method_rows as method_rows,
     methods_conclusion as methods_conclusion, methods_table as methods_table,
     with_plan as with_plan,

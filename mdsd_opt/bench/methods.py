@@ -48,7 +48,7 @@ class Dual(TypedDict, total=False):
     sets: list[Price]
 
 
-class Evidence(TypedDict, total=False):
+class ShownEvidence(TypedDict, total=False):
     """What a solution shows beside its value."""
 
     subset: list[int]
@@ -57,7 +57,7 @@ class Evidence(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Result):
+class ProvenAnswer(Result):
     """An answer and what its certificate proves; exact bounds are given as fractions, too."""
 
     solution: Solution
@@ -115,15 +115,15 @@ class MethodRow(Result):
         return " ".join([self.method, *given]) + (f" ({variant})" if variant else "")
 
     @property
-    def found(self) -> Found | None:
+    def found(self) -> ProvenAnswer | None:
         """The answer with its proof; None where there is none."""
         if self.solution is None or self.certificate is None:
             return None
-        return Found(self.solution, self.certificate)
+        return ProvenAnswer(self.solution, self.certificate)
 
-    def evidence(self, names: Iterable[str]) -> Evidence:
+    def evidence(self, names: Iterable[str]) -> ShownEvidence:
         """JSON-ready subset, plan and dual, those of these names that the solution has."""
-        evidence: Evidence = {}
+        evidence: ShownEvidence = {}
         solution = self.solution
         if solution is None:
             return evidence

@@ -214,7 +214,7 @@ def present(view: View, form: TableForm) -> None:
 def save_all(view: View, form: TableForm) -> None:
     """Save a view in all files; none where one would be refused."""
     if form.words is not None:
-        as_text(view, ".csv", form.words)
+        _chosen(view, form.words)
     for path in form.files:
         save_view(view, path, form)
         remark(f"saved as {path}")
@@ -327,18 +327,22 @@ def as_text(view: View, suffix: str, words: str | None = None) -> str:
     if suffix == ".csv" and view.rows and words is None:
         others = [] if view.rows_are_all else view.all_tables[1:]
         return "\n".join([as_csv(view.rows), *(x.csv() for x in others if x.rows)])
-    texts: dict[str, str] = {}
+    written = {".csv": Table.csv, ".md": Table.markdown, ".tex": Table.latex}[suffix]
+    return "\n".join("".join(map(written, alike)) for alike in _chosen(view, words))
+
+
+def _chosen(view: View, words: str | None) -> list[list[Table]]:
+    """Tables that have lines, those of one title together; with words the first that has them."""
+    titled: dict[str, list[Table]] = {}
     for table in view.all_tables:
         if table.rows:
-            title = as_one_line(table.title)
-            written = {".csv": table.csv, ".md": table.markdown, ".tex": table.latex}[suffix]
-            texts[title] = texts.get(title, "") + written()
+            titled.setdefault(as_one_line(table.title), []).append(table)
     if words is None:
-        return "\n".join(texts.values())
-    for title, text in texts.items():
+        return [*titled.values()]
+    for title, alike in titled.items():
         if all(word in title.lower() for word in words.lower().split()):
-            return text
-    there = "; ".join(texts) or "none"
+            return [alike]
+    there = "; ".join(titled) or "none"
     raise InvalidInput(f"--table is {words!r}, which no table's title has. There are: {there}")
 
 

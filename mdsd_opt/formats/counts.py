@@ -39,7 +39,7 @@ class Passes:
     ms: float | None = None
 
 
-class Batch(NamedTuple):
+class TimedBatch(NamedTuple):
     """Milliseconds of a pass by the requests that ran together; None where not told."""
 
     running: float | None
@@ -98,9 +98,9 @@ class Measured:
         }
 
     @property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[TimedBatch]:
         """The same as a list."""
-        return [Batch(running, ms) for running, ms in self.by_batch.items()]
+        return [TimedBatch(running, ms) for running, ms in self.by_batch.items()]
 
     @property
     def draft_ms(self) -> float | None:

@@ -58,7 +58,7 @@ _FORMS = (
 )
 
 
-class Drafted(NamedTuple):
+class PlacedDrafts(NamedTuple):
     """Number of drafts that are drawn after the node at a place."""
 
     place: Place
@@ -102,9 +102,9 @@ class Topology:
         return 1 + max(map(len, self.num_drafts))
 
     @property
-    def placed(self) -> list[Drafted]:
+    def placed(self) -> list[PlacedDrafts]:
         """Drafts by place, in order."""
-        return [Drafted(place, count) for place, count in sorted(self.num_drafts.items())]
+        return [PlacedDrafts(place, count) for place, count in sorted(self.num_drafts.items())]
 
     @property
     def num_nodes(self) -> int:

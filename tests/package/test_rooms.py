@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -290,6 +291,13 @@ def test_names_of_device_kernels_are_those_of_the_table() -> None:
     declared = {kernels.device for kernels in kinds if kernels is not None}
     declared |= {rates.device for each in verifiers for rates in each.batch_rates.values()}
     assert declared - {""} == set(BY_NAME)
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    parsed = (ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py"))
+    names = Counter(x.name for tree in parsed for x in tree.body if isinstance(x, ast.ClassDef))
+    assert len(names) > 500
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_folders_are_the_rooms() -> None:

@@ -26,6 +26,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,7 @@ def named(tree: ast.AST, outer: str = "") -> Iterator[tuple[str, ast.FunctionDef
             yield from named(node, outer)
 
 
+@cache
 def functions(text: str) -> dict[str, tuple[int, int]]:
     """The range of lines, from 0, of each function."""
     return {name: (f.lineno - 1, f.end_lineno or 0) for name, f in named(ast.parse(text))}

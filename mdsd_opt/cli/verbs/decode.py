@@ -34,7 +34,7 @@ _MEASURED_PROMPTS = 16
 
 
 @dataclass(frozen=True)
-class Output(Result):
+class Continuation(Result):
     """A prompt and its text, with what it took."""
 
     prompt: str
@@ -55,7 +55,7 @@ class Decoded(Result):
     forecast_accepted: float | None
     interrupted: bool
     total: Metrics
-    outputs: list[Output]
+    outputs: list[Continuation]
 
     columns: ClassVar = (
         "rule", "tree", "relax", "forecast_accepted", "interrupted",
@@ -301,7 +301,7 @@ def _continue_all(
     if outputs:
         total = sum((output.metrics for output in outputs[1:]), outputs[0].metrics)
         entries = [
-            Output(
+            Continuation(
                 text,
                 continuation(tokenizer, before, output.tokens, skip_special_tokens=False),
                 output.ended_by,

@@ -94,7 +94,7 @@ class Rates(Result):
 
 
 @dataclass(frozen=True)
-class Accepted(Result):
+class EngineRates(Result):
     """What is told of an engine's accepted tokens, beside the optimum."""
 
     source: str
@@ -366,7 +366,7 @@ def _of_counts(asked: Asked, path: str) -> View:
     )  # fmt: skip
     title = f"{path}: how often one of K drafts was accepted\n{intervals}"
     lines = [rate.to_dict() for rate in measured]
-    document = Accepted(path, confidence, measured, optimal)
+    document = EngineRates(path, confidence, measured, optimal)
     tables = [corpora.accepted_table(measured, optimal, title)]
     return View(f"Accepted drafts of {path}", tables, document=document, rows=lines)
 

@@ -18,15 +18,15 @@ from mdsd_opt.cli.view import Drawing, Form, Section, View, present
 from mdsd_opt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from mdsd_opt.bench import Evidence, MethodRow
+    from mdsd_opt.bench import MethodRow, ShownEvidence
 
 
 @dataclass(frozen=True)
-class Method(Result):
+class SolvedBy(Result):
     """One method, and what was asked for of its solution."""
 
     row: MethodRow
-    shown: Evidence
+    shown: ShownEvidence
 
     columns: ClassVar = ("*row", "*shown")
 
@@ -39,7 +39,7 @@ class Solved(Result):
     scheme: str
     vocab_size: int
     num_drafts: int
-    methods: list[Method]
+    methods: list[SolvedBy]
 
 
 def solve(
@@ -100,7 +100,7 @@ def solve(
     title = "{}: V = {:,}, K = {}, {} drafts".format(problem, *size.values(), loaded.drafts.scheme)
     wanted = [name for name, on in (("subset", subset), ("plan", plan), ("dual", dual)) if on]
     rows = [row.to_dict() for row in found]
-    told = [Method(row, row.evidence(wanted)) for row in found]
+    told = [SolvedBy(row, row.evidence(wanted)) for row in found]
     document = Solved(str(problem), loaded.drafts.scheme, methods=told, **size)
     refused = [(row.label, row.refusal) for row in found if row.refusal]
     tables: list[Section | Table] = [bench.methods_table(found, title)]
