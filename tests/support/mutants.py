@@ -8,6 +8,7 @@ that it outlives changes elsewhere, and is passed over once its line is gone.
     python tests/support/mutants.py reach PYTEST_ARGUMENT ...   what enters what, in build/mutants
     python tests/support/mutants.py draw SEED COUNT             judge new ones, and record them
     python tests/support/mutants.py check SEED COUNT            judge some of the recorded again
+    python tests/support/mutants.py anew                        judge those whose test is gone
 
 Left out are kernels, which have tests against references of their own, and what devices run.
 """
@@ -18,6 +19,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +45,13 @@ COMPILED = ("kernel", "jit", "intrinsic")
 
 #: Seconds after which tests of a mutant hang; how many are tried first, and how many at all.
 HANGS, FIRST, MOST = 300, 25, 100
+
+#: How pytest is asked, and which tests are quick.
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-n0", "--no-header"]
+PYTEST += ["-m", "not slow and not exhaustive"]
+
+#: A test that fails, of which pytest tells the reason after its name.
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?(?:\[.*?\])?)(?: - |$)", re.M)
 
 OPPOSITE = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -203,6 +212,11 @@ def pytest_sessionfinish():
 # Drawing and judging.
 
 
+def room_of(file: str) -> str:
+    """The folder of tests of a file's room."""
+    return f"tests/{file.split('/')[1].partition('.')[0]}"
+
+
 def reached() -> dict[str, list[str]]:
     """The tests that enter a function, those of its own room and that enter little first."""
     entered: dict[str, set[str]] = defaultdict(set)
@@ -210,7 +224,7 @@ def reached() -> dict[str, list[str]]:
         for function, tests in json.loads(path.read_text()).items():
             entered[function] |= set(tests)
     number = Counter(test for tests in entered.values() for test in tests)
-    rooms = {name: f"tests/{name.split('/')[1].partition('.')[0]}/" for name in entered}
+    rooms = {name: f"{room_of(name.partition('::')[0])}/" for name in entered}
     return {
         name: sorted(tests, key=lambda x: (not x.startswith(rooms[name]), number[x], x))
         for name, tests in entered.items()
@@ -240,18 +254,16 @@ def failing(tree: Path, tests: list[str]) -> str:
         return ""
     asked = tree / "asked.txt"
     asked.write_text("\n".join(tests))
-    pytest_run = ["-m", "pytest", "-xq", "-n0", "-pno:cacheprovider", "--no-header", "--tb=no"]
     try:
         run = subprocess.run(
-            [sys.executable, *pytest_run, f"@{asked}"],
+            [*PYTEST, "-x", "-pno:cacheprovider", "--tb=no", f"@{asked}"],
             cwd=tree, capture_output=True, text=True, timeout=HANGS, stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "time"
-    for line in run.stdout.splitlines():
-        if line.startswith(("FAILED ", "ERROR ")):
-            return line.split(" ", 1)[1].split(" - ")[0]
+    if failed := FAILED.search(run.stdout):
+        return failed[1]
     return "" if run.returncode == 0 else f"pytest ends with {run.returncode}"
 
 
@@ -266,6 +278,19 @@ def killer(tree: Path, mutant: Mutant, tests: list[str]) -> str:
         return failing(tree, tests[:FIRST]) or failing(tree, tests[FIRST:MOST])
     finally:
         path.write_text(text, "utf-8")
+
+
+def gone(tests: set[str]) -> set[str]:
+    """Those that are no longer among the quick tests."""
+    files = sorted({path for x in tests if (ROOT / (path := x.partition("::")[0])).exists()})
+    asked = [*PYTEST, "--collect-only", *files]
+    there = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    return tests - set(there.stdout.splitlines())
+
+
+def record(mutants: list[Mutant]) -> None:
+    lines = ",\n".join(json.dumps(asdict(x)) for x in mutants)
+    RECORDED.write_text(f"[\n{lines}\n]\n", "utf-8")
 
 
 def parses(text: str | None) -> bool:
@@ -305,18 +330,29 @@ def main(arguments: list[str]) -> int:
         there = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "support.mutants", *arguments[1:]]
         return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": there}).returncode
-    seed, count, old = int(arguments[1]), int(arguments[2]), recorded()
-    tests, wrong = reached(), 0
+    seed, count = map(int, arguments[1:] or (0, 0))
+    old, tests, wrong = recorded(), reached(), 0
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(Path(folder))
         if arguments[0] == "draw":
             for mutant in draw(seed, count):
                 by = killer(tree, mutant, tests[f"{mutant.file}::{mutant.function}"])
-                judged = replace(mutant, killed_by=by)
-                lines = ",\n".join(json.dumps(asdict(x)) for x in [*recorded(), judged])
-                RECORDED.write_text(f"[\n{lines}\n]\n", "utf-8")
+                record([*recorded(), judged := replace(mutant, killed_by=by)])
                 print(by or "LIVES", judged, flush=True)
             return 0
+        lost = gone({x.killed_by for x in old if "::" in x.killed_by})
+        if arguments[0] == "anew":
+            for k, mutant in enumerate(old):
+                if mutant.killed_by in lost and mutant.planted(text_of(tree / mutant.file)):
+                    more = tests.get(f"{mutant.file}::{mutant.function}", [])
+                    near = [x for x in more if x not in lost] or [room_of(mutant.file)]
+                    old[k] = replace(mutant, killed_by=killer(tree, mutant, near))
+                    record(old)
+                    print(old[k].killed_by or "LIVES", mutant, flush=True)
+            return 0
+        if lost:
+            print(f"judge anew (mutants.py anew) what these killed, which are gone: {sorted(lost)}")
+            return 1
         there = [x for x in old if x.killed_by and x.planted(text_of(tree / x.file))]
         print(f"{len(there)} of {len(old)} were killed and have their lines", flush=True)
         for mutant in random.Random(seed).sample(there, min(count, len(there))):
