@@ -21,12 +21,14 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -254,15 +256,22 @@ def failing(tree: Path, tests: list[str]) -> str:
         return ""
     asked = tree / "asked.txt"
     asked.write_text("\n".join(tests))
+    # A group of processes that ends as one: a mutant may let one run for ever.
+    run = subprocess.Popen(
+        [*PYTEST, "-x", "-pno:cacheprovider", "--tb=no", f"@{asked}"],
+        cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
     try:
-        run = subprocess.run(
-            [*PYTEST, "-x", "-pno:cacheprovider", "--tb=no", f"@{asked}"],
-            cwd=tree, capture_output=True, text=True, timeout=HANGS, stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        told, _ = run.communicate(timeout=HANGS)
     except subprocess.TimeoutExpired:
         return "time"
-    if failed := FAILED.search(run.stdout):
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    if failed := FAILED.search(told):
         return failed[1]
     return "" if run.returncode == 0 else f"pytest ends with {run.returncode}"
 
