@@ -11,6 +11,7 @@ from support import engine_logs as logs
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.formats import read_counts
+from mdsd_opt.formats.reading import read_run
 
 RUN = logs.a_run()
 
@@ -301,6 +302,13 @@ def test_drafts_that_no_request_counts_are_told(tmp_path):
     assert "99 drafts are in the statistics" in read_counts(written(tmp_path, log)).notes[-1]
     log = log.replace("214", "115").replace("81", "33")
     assert not any("statistics" in x for x in read_counts(written(tmp_path, log)).notes)
+
+
+def test_the_first_token_of_an_answer_is_the_prompts(tmp_path):
+    drafted = written(tmp_path, logs.llamacpp_log(RUN), "drafted.log")
+    line = "       eval time =    2000.00 ms /   {} tokens (   20.00 ms per token)\n"
+    plain = written(tmp_path, line.format(101) + line.format(1), "plain.log")
+    assert [(x.tokens, x.seconds) for x in read_run([drafted, plain]).plain] == [(100.0, 2.0)]
 
 
 def test_rounds_of_an_answer_are_its_steps(tmp_path):

@@ -72,7 +72,9 @@ def test_costs_are_measured_and_the_forecast_stands_beside_what_came_of_it(clock
     whole = target.observed + draft.observed
     assert speed.observed == pytest.approx(1e3 * tokens.observed / whole)
     assert found.num_steps >= 3
-    assert "Tried out: " in found.sentence
+    assert (
+        f"({speed.observed / speed.forecast - 1:+.0%}, {found.num_steps} steps)" in found.sentence
+    )
     assert json.dumps(found.to_dict(), allow_nan=False)
 
 
