@@ -12,6 +12,7 @@ import difflib
 import json
 import os
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -128,19 +129,28 @@ def _written(x: Fraction) -> str:
         raise InvalidInput(f"a fraction is too long to write: {error}") from error
 
 
+def _refuse_logits(source: str, arrays: Mapping[str, Any]) -> None:
+    if {"target", "draft"} <= arrays.keys():
+        raise UnreadableFile(
+            f"{source} holds logits, not a problem: save_problem writes one, such as "
+            "TransportProblem.from_logits makes of a row"
+        )
+
+
 def _binary_document(path: str | os.PathLike[str], suffix: str) -> Any:
     source = str(path)
     if suffix == ".npz":
         arrays = read_npz(path)
         text = text_of(arrays["problem"]) if "problem" in arrays else None
         if text is None:
+            _refuse_logits(source, arrays)
             raise missing_array(source, "problem", arrays)
         del arrays["problem"]
     else:
         arrays, metadata = read_safetensors(path)
         if "problem" not in metadata:
-            present = ", ".join(map(repr, sorted(metadata))) or "none"
-            raise UnreadableFile(f"{source} has no metadata 'problem'. It has: {present}.")
+            _refuse_logits(source, arrays)
+            raise missing_array(source, "problem", metadata, "metadata")
         text = metadata["problem"]
     document = parse_json(text, f"the string 'problem' of {source}")
     for name, array in arrays.items():

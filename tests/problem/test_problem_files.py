@@ -369,6 +369,16 @@ class TestBroken:
         with pytest.raises(UnreadableFile, match=r"no array 'problem'. It has: 'q', 'target'"):
             load_problem(tmp_path / "x.npz")
 
+    def test_logits_are_no_problem(self, tmp_path: Path) -> None:
+        from safetensors.numpy import save_file
+
+        logits = {"target": np.ones(2), "draft": np.ones(2)}
+        np.savez(tmp_path / "x.npz", **logits)
+        save_file(logits, tmp_path / "x.safetensors")
+        for suffix in (".npz", ".safetensors"):
+            with pytest.raises(UnreadableFile, match=r"holds logits.*\.from_logits"):
+                load_problem(tmp_path / f"x{suffix}")
+
     def test_arrays_without_a_place(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "x.npz", **{"problem": json.dumps(SMALL), "drafts.q.7": np.ones(1)})
         with pytest.raises(UnreadableFile, match=r"'drafts\.q\.7' that has no place"):

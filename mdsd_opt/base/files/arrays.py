@@ -247,10 +247,12 @@ def text_of(array: NDArray[Any]) -> str | None:
     return str(array[()]) if array.ndim == 0 and array.dtype.kind == "U" else None
 
 
-def missing_array(source: str, name: str, arrays: Mapping[str, Any]) -> UnreadableFile:
-    """Error that names the arrays a file has instead."""
+def missing_array(
+    source: str, name: str, arrays: Mapping[str, Any], kind: str = "array"
+) -> UnreadableFile:
+    """Error that names the arrays, or parts of another kind, that a file has instead."""
     present = ", ".join(repr(x) for x in sorted(arrays)) or "none"
-    return UnreadableFile(f"{source} has no array {name!r}. It has: {present}.")
+    return UnreadableFile(f"{source} has no {kind} {name!r}. It has: {present}.")
 
 
 def checked_suffix(

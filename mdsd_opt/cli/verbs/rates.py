@@ -288,8 +288,9 @@ def _measured_view(
     temperature, confidence = asked.sampling["temperature"], asked.scoring["confidence"]
     masked = "".join(f", {name} {path.name}" for name, path in asked.masks.items())
     masked += " on the target alone" if masked and not asked.mask_draft else ""
+    number = known["num_positions"]
     title = (
-        f"{known['num_positions']} positions, V = {known['vocab_size']:,}\n"
+        f"{number} position{'s' if number != 1 else ''}, V = {known['vocab_size']:,}\n"
         f"temperature {temperature:g}{masked}; {interval_note(groups, unit, confidence)}"
     )
     name = known["source"] if asked.paths else Path(known["source"]).name
