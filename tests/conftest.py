@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import random
@@ -176,23 +178,51 @@ class Finished:
     stderr: str
 
 
-@pytest.fixture
-def run_cli(monkeypatch, capsys):
+class CommandLine:
     """The command line in this process, as `main` leaves it."""
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mdsd-opt", *map(str, arguments)])
-        capsys.readouterr()
+    def __init__(self, monkeypatch, capsys):
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments):
+        """How a command ends; what it prints with --json is held against its schema."""
+        self.monkeypatch.setattr(sys, "argv", ["mdsd-opt", *map(str, arguments)])
+        self.capsys.readouterr()
         code = 0
         try:
             main()
         except SystemExit as end:
             code = int(end.code or 0)
-        output = capsys.readouterr()
+        output = self.capsys.readouterr()
         if "--json" in arguments and code in (0, 1, 3):
             from support.documents import check_document
 
             check_document(arguments[0], json.loads(output.out))
         return Finished(code, output.out, output.err)
 
-    return run
+    def shown(self, *arguments, code=0):
+        """What a command prints that ends with this code."""
+        done = self(*arguments)
+        assert done.returncode == code, done
+        return done.stdout
+
+    def document(self, *arguments, code=0):
+        """The same with --json, as an object."""
+        return json.loads(self.shown(*arguments, "--json", code=code))
+
+    def records(self, *arguments):
+        """The same with --csv, as a dictionary for each row."""
+        return list(csv.DictReader(io.StringIO(self.shown(*arguments, "--csv"))))
+
+    def refusal(self, *arguments):
+        """The one line of a command that is refused and prints nothing else."""
+        done = self(*arguments)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        (line,) = done.stderr.splitlines()
+        return line
+
+
+@pytest.fixture
+def run_cli(monkeypatch, capsys):
+    """The command line: call it, or ask for what it shows."""
+    return CommandLine(monkeypatch, capsys)

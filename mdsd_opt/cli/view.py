@@ -202,6 +202,8 @@ class Form(TableForm):
 @to_results()
 def present(view: View, form: TableForm) -> None:
     """Print a view as tables, JSON or CSV, and save it in all files."""
+    if form.words is not None:
+        _chosen(view, form.words)  # or nothing is printed
     if (suffix := form.suffix) is not None:
         print(as_text(view, suffix, form.words), end="")
     else:

@@ -6,35 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.commands import commands
 from typer.testing import CliRunner
 
-import mdsd_opt as mo
 from mdsd_opt.cli.verbs import app
 
 KINDS: dict[str, Any] = {
     words.split()[1]: x for words, x in commands().items() if words.startswith("audit ")
 }
-
-RULES = """
-def first(target, draft, drafts, rng):
-    return int(drafts[0])
-
-def of_root(root, rng):
-    return [int(rng.choice(len(root.target), p=root.target))]
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("rules.py").write_text(RULES)
-    law, tokens = np.full((9, 3), 1 / 3), np.arange(9) % 3
-    np.savez("trace.npz", target=law, draft=law, drafts=tokens[:, None], tokens=tokens)
-    mo.save_problem(mo.TransportProblem(law[0], mo.WithReplacement([0.5, 0.3, 0.2], 2)), "p.json")
-    return tmp_path
 
 
 def names_of(command: Any) -> set[str]:
@@ -64,7 +44,7 @@ def test_a_kind_has_its_subject_and_options_in_panels(kind: str) -> None:
 
 CASES = [
     ("trace", "--trace", "trace.npz", "--false-alarm", "0.01"),
-    ("verifier", "--verifier", "rules:first", "--problem", "p.json", "--trials", "300"),
+    ("verifier", "--verifier", "rules:first", "--problem", "problem.json", "--trials", "300"),
     ("verifier", "--verifier", "rrs", "--vocab-size", "3", "-k", "2", "--trials", "300"),
     ("tree", "--tree", "rules:of_root", "--shape", "2x1", "--trials", "50", "--method", "sampling"),
     ("engine", "--engine", "nobody"),
@@ -77,7 +57,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2]}")
 def test_a_kind_says_what_the_flat_form_says(
-    case: tuple[str, ...], folder: Path, run_cli: Any
+    case: tuple[str, ...], inputs: Path, run_cli: Any
 ) -> None:
     kind, option, subject, *others = case
     of_kind = run_cli("audit", kind, subject, *others, "--json", "--junit", "kind.xml")
@@ -90,7 +70,7 @@ def test_a_kind_says_what_the_flat_form_says(
     assert bool(flat.stdout) == (flat.returncode != 2)
 
 
-def test_the_flat_form_takes_its_subject_from_anywhere(folder: Path, run_cli: Any) -> None:
+def test_the_flat_form_takes_its_subject_from_anywhere(inputs: Path, run_cli: Any) -> None:
     Path("own.toml").write_text("false-alarm = 0.01\n")
     told = [run_cli("audit", *given, "--json").stdout.partition('"seconds"')[0] for given in (
         ["trace", "trace.npz", "--false-alarm", "0.01"],
@@ -101,31 +81,7 @@ def test_the_flat_form_takes_its_subject_from_anywhere(folder: Path, run_cli: An
     assert told == told[:1] * 3
 
 
-def test_a_rule_for_trees_that_takes_no_draft_is_not_accused(folder: Path, run_cli: Any) -> None:
+def test_a_rule_for_trees_that_takes_no_draft_is_not_accused(inputs: Path, run_cli: Any) -> None:
     done = run_cli("audit", "tree", "rules:of_root", "--shape", "2x1", "--trials", "300")
     assert done.returncode in (0, 3), done
     assert "rules:of_root: trees 2x1" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (["--seed", "1", "trace", "trace.npz"], "the kind first"),
-        (["trace", "trace.npz", "--batch", "2"], "--batch goes with chain, not with trace"),
-        (["chain"], "CHAIN"),
-        (["chains", "rules:first"], "Did you mean 'chain'?"),
-        (["--trace", "trace.npz", "--api=auto"], "--api goes with server, not with trace"),
-        (["--trace", "trace.npz", "5"], "unexpected extra argument(s) (5)"),
-        (["--server", "a", "--trace", "trace.npz"], "give one of --chain"),
-        (["--server"], "SERVER"),
-        ([], "give one of --chain"),
-        ([""], "unknown kind of audit ''"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    given: list[str], told: str, folder: Path, run_cli: Any
-) -> None:
-    done = run_cli("audit", *given)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert not done.stdout

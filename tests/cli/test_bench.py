@@ -206,23 +206,14 @@ def test_a_set_is_measured_and_saved_in_several_forms(tmp_path, run_cli):
     (tmp_path / "all").mkdir()
     ends = ("json", "csv", "tex", "md", "html", "pdf")
     files = [x for end in ends for x in ("--out", tmp_path / "all" / f"bench.{end}")]
-    done = run_cli("bench", "solvers", "--problems", "small", *asked, *files)
-    assert done.returncode == 0, done.stderr
-    assert "performance profiles" in done.stdout
+    shown = run_cli.shown("bench", "solvers", "--problems", "small", *asked, *files)
+    assert "performance profiles" in shown
     saved = {path.suffix: path.read_bytes() for path in (tmp_path / "all").iterdir()}
     assert saved[".pdf"].startswith(b"%PDF")
     assert rb"\caption{Performance profiles" in saved[".tex"]
     assert b"performance profiles" in saved[".html"]
     assert len(json.loads(saved[".json"])["records"]) == 30
     assert saved[".csv"].count(b"random, independent") == 10
-    for bad, told in (
-        (("--out", tmp_path / "folder"), "give a name that ends in .json"),
-        (("--out", tmp_path / "bench.doc"), "give a name that ends in .json"),
-        (("--problems", "harder"), "give small, hard, real, or a folder"),
-    ):
-        refused = run_cli("bench", "solvers", *asked, *bad)
-        assert refused.returncode == 2
-        assert told in refused.stderr
 
 
 def test_a_folder_that_is_named_like_a_set(tmp_path, run_cli, monkeypatch):
@@ -231,9 +222,7 @@ def test_a_folder_that_is_named_like_a_set(tmp_path, run_cli, monkeypatch):
     problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
     mo.save_problem(problem, tmp_path / "small" / "one.json")
     asked = ("bench", "solvers", "--methods", "subset_selection", "--rounds", "1", "--json")
-    refused = run_cli(*asked, "--problems", "small")
-    assert refused.returncode == 2
-    assert "a named set and a folder here" in refused.stderr
+    assert "a named set and a folder here" in run_cli.refusal(*asked, "--problems", "small")
     done = run_cli(*asked, "--problems", tmp_path / "small")
     assert [x["instance"] for x in json.loads(done.stdout)["records"]] == ["one.json"]
     (tmp_path / "small" / "deep").mkdir()
@@ -305,16 +294,6 @@ def test_the_command(run_cli, tmp_path):
     assert "slower or less exact" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--out", "x.txt"), ("nothing",), ("--compare", "missing.json"), ("--plot", "x.q")],
-)
-def test_the_command_refuses_in_one_line(run_cli, arguments):
-    done = run_cli("bench", *arguments)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-
-
 def test_records_are_the_same_measurement_whatever_their_times():
     assert record(median_ms=1.0).key == record(median_ms=5.0, note="x").key
     assert replace(record(), threads=2).key != record().key
@@ -343,14 +322,13 @@ def folder(tmp_path, monkeypatch):
 
 def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
     asked = ("--methods", "full_lp,own_of_bench:guess", "--rounds", "4", "--json")
-    done = run_cli("bench", "solvers", "--problems", folder / "problems", *asked)
-    assert done.returncode == 0, done.stderr
-    records = json.loads(done.stdout)["records"]
+    shown = run_cli.shown("bench", "solvers", "--problems", folder / "problems", *asked)
+    records = json.loads(shown)["records"]
     assert [(r["route"], r["instance"]) for r in records] == [
         (route, name) for route in ("full_lp", "guess") for name in ("a.json", "b.json")
     ]
     assert all(r["rounds"] in (3, 4) and r["setup_ms"] != 0 for r in records)
-    table = bench_view(load_text(done.stdout)).all_tables[0]
+    table = bench_view(load_text(shown)).all_tables[0]
     assert len(table.rows) == 2  # a mean of each route over the files of a size
     by_route = {r["route"]: r for r in records}
     assert by_route["full_lp"]["gap"] == pytest.approx(0, abs=1e-9)
@@ -363,9 +341,8 @@ def test_methods_of_one_s_own_are_measured_on_files(folder, run_cli):
 def test_sizes_counts_and_backend_make_a_grid(run_cli):
     asked = ("-V", "6,9", "-k", "1-2", "--methods", "full_lp,max_flow", "--backend", "highs",
              "--families", "random,real", "--instances", "2")  # fmt: skip
-    done = run_cli("bench", "solvers", *asked, "--time-limit", "30", "--quick", "--json")
-    assert done.returncode == 0, done.stderr
-    records = json.loads(done.stdout)["records"]
+    found = run_cli.document("bench", "solvers", *asked, "--time-limit", "30", "--quick")
+    records = found["records"]
     places = {(r["route"], r["vocab_size"], r["num_drafts"]) for r in records}
     routes = ("full_lp backend=highs", "max_flow")
     assert places == {(r, v, k) for r in routes for v in (6, 9) for k in (1, 2)}
@@ -528,6 +505,6 @@ def test_a_saved_run_is_drawn_again_with_a_short_legend(tmp_path, run_cli):
     legend = plots.bench(tmp_path / "r.json").get_legend().texts
     assert len(legend) == 12
     assert legend[-1].get_text() == "and 7 more"
-    refused = run_cli("bench", "--from", tmp_path / "r.json", "-V", "12")
-    assert refused.returncode == 2
-    assert "--vocab-size is for mdsd-opt bench solvers" in refused.stderr
+    assert "--vocab-size is for mdsd-opt bench solvers" in run_cli.refusal(
+        "bench", "--from", tmp_path / "r.json", "-V", "12"
+    )

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from mdsd_opt.cddlib_checks import OutOfBudget, checking, conjectures
-from mdsd_opt.cli import main
-
-
-@dataclass
-class Finished:
-    returncode: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["mdsd-opt", "check", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        output = capsys.readouterr()
-        return Finished(code, output.out, output.err)
-
-    return run
+def run(run_cli):
+    """The verb."""
+    return partial(run_cli, "check")
 
 
 def test_without_a_name_all_claims_are_listed(run, tmp_path):
-    table = run()
-    assert table.returncode == 0
+    shown = run().stdout
     listed = json.loads(run("--json").stdout)["conjectures"]
     assert [c["name"] for c in listed] == list(conjectures())
     for name in conjectures():
-        assert name in table.stdout
+        assert name in shown
+    assert "picture" not in run("--help").stdout
     assert "[Q(H+x)" in listed[3]["statement"]
     run("--out", tmp_path / "a.md")
     assert "\n- optimal_value\n\n- alpha* = 1 +" in (tmp_path / "a.md").read_text()
@@ -114,33 +95,14 @@ def test_search(run):
     assert json.loads(done.stdout)["sizes"]["next_trial"] == 100
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["acceptance_two"],
-        ["acceptance_one", "--vocab-size", 0],
-        ["acceptance_one", "--draft", "1/2,1/2"],
-        ["acceptance_one", "--inequality", "p0 >= 1"],
-        ["acceptance_one", "--timeout", -1],
-        ["acceptance_one", "--memory", 0],
-        ["prefix_optimality", "--search", "--draft", "1/2,1/2"],
-        ["condition", "--scheme", "greedy"],
-    ],
-)
-def test_bad_input_is_one_line(run, arguments):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith("mdsd-opt: error: ")
-    assert done.stderr.count("\n") == 1
-
-
 def test_facets_are_printed_and_leave_as_files(run_cli, tmp_path):
     pytest.importorskip("cdd")
     size = ("--vocab-size", 2, "--num-drafts", 2, "--timeout", 600)
-    done = run_cli("check", "acceptance_one", *size, "--facets", "--export", tmp_path / "out")
-    assert done.returncode == 0
-    assert "P({0}) >= Q({0})" in done.stdout
-    assert "p0 >= 1/9" in done.stdout
+    shown = run_cli.shown(
+        "check", "acceptance_one", *size, "--facets", "--export", tmp_path / "out"
+    )
+    assert "P({0}) >= Q({0})" in shown
+    assert "p0 >= 1/9" in shown
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["cone.ext", "cone.ine", "polytope.ext", "polytope.ine"]
     document = json.loads(run_cli("check", "acceptance_one", *size, "--facets", "--json").stdout)
@@ -148,9 +110,7 @@ def test_facets_are_printed_and_leave_as_files(run_cli, tmp_path):
     assert "p0 + p1 = 1" in polytope["inequalities"]
     assert cone["variables"] == ["p0", "p1", "W{0}", "W{1}", "W{0,1}"]
     (tmp_path / "file").touch()
-    refused = run_cli("check", "acceptance_one", *size, "--export", tmp_path / "file")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
+    assert run_cli.refusal("check", "acceptance_one", *size, "--export", tmp_path / "file")
 
 
 def test_checks_and_searches_have_tables_for_papers(run_cli):

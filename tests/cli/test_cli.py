@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -12,17 +10,13 @@ import subprocess
 import sys
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from support import engine_logs
-from support.commands import commands
 
 import mdsd_opt as mo
 from mdsd_opt import TransportProblem, WithReplacement, __version__, save_problem
-
-RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()"]
 
 
 @pytest.fixture
@@ -49,23 +43,14 @@ def golden(tmp_path):
     return path
 
 
-def test_installed_entry_point():
-    done = subprocess.run([*RUN, "--version"], capture_output=True, text=True, timeout=60)
-    assert done.stdout == f"mdsd-opt {__version__}\n"
-
-
 def test_version_and_help(run):
     assert run("--version").stdout == f"mdsd-opt {__version__}\n"
     for verb in ("rates", "solve"):
-        done = run(verb, "--help")
-        assert done.returncode == 0
-        assert verb in done.stdout
+        assert verb in run.shown(verb, "--help")
 
 
 def test_rates_on_the_bundled_logits(run):
-    done = run("rates", "--json", "--num-drafts", "1,2", "--schemes", "with-replacement,top-k")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = run.document("rates", "--num-drafts", "1,2", "--schemes", "with-replacement,top-k")
     assert document["vocab_size"] == 49152
     assert document["interval_over"] == "sequences"
     optimal = [row for row in document["rows"] if row["verifier"] == "optimal"]
@@ -78,13 +63,11 @@ def test_rates_on_the_bundled_logits(run):
 
 
 def test_rates_on_own_logits_as_table_csv_and_picture(run, logits, tmp_path):
-    table = run("rates", logits, "-k", "1-3", "--plot", tmp_path / "rates.svg")
-    assert table.returncode == 0, table.stderr
-    assert "without replacement" in table.stdout
+    shown = run.shown("rates", logits, "-k", "1-3", "--plot", tmp_path / "rates.svg")
+    assert "without replacement" in shown
     assert (tmp_path / "rates.svg").read_bytes().startswith(b"<?xml")
-    rows = list(csv.DictReader(io.StringIO(run("rates", logits, "-k", "1-3", "--csv").stdout)))
     lines = {}
-    for row in rows:
+    for row in run.records("rates", logits, "-k", "1-3"):
         lines.setdefault(row["verifier"], set()).add((row["scheme"], row["num_drafts"]))
     both = {(scheme, k) for scheme in ("with_replacement", "without_replacement") for k in "123"}
     assert lines == {
@@ -107,22 +90,18 @@ def test_intervals_are_promised_only_where_there_are_some(run, logits, tmp_path)
 
 
 def test_rates_say_which_verifier_has_none(run, logits):
-    asked = ("rates", logits, "-k", "3", "--verifiers", "spechub,rrs", "--schemes", "greedy,top_k")
-    assert "no rates for spechub, rrs" in run(*asked).stderr  # none at all: an error
     asked = ("rates", logits, "-k", "3", "--verifiers", "spechub,naive_target")
-    done = run(*asked)
-    assert done.returncode == 0
-    assert "spechub: no rates" in done.stdout
-    assert "greedy drafts at K = 2" in done.stdout
-    document = json.loads(run(*asked, "--json").stdout)
-    assert list(document["refused"]) == ["spechub"]
+    shown = run.shown(*asked)
+    assert "spechub: no rates" in shown
+    assert "greedy drafts at K = 2" in shown
+    assert [*run.document(*asked)["refused"]] == ["spechub"]
 
 
 def test_filters_are_joint_where_that_is_asked_for(run, logits):
     filters = {"top_k": 3, "top_p": 0.5}
-    asked = ("rates", logits, "-k", "2", "--top-k", "3", "--top-p", "0.5", "--json")
+    asked = ("rates", logits, "-k", "2", "--top-k", "3", "--top-p", "0.5")
     for order, options in ((True, ("--joint",)), (False, ())):
-        (row,) = json.loads(run(*asked, *options).stdout)["rows"][:1]
+        row = run.document(*asked, *options)["rows"][0]
         arrays = np.load(logits)
         rates = mo.acceptance_rates(
             arrays["target"], arrays["draft"], 2, row["scheme"], joint=order, **filters
@@ -131,9 +110,7 @@ def test_filters_are_joint_where_that_is_asked_for(run, logits):
 
 
 def test_rates_of_all_schemes_are_ranked(run, logits):
-    done = run("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature", "--json")
-    assert done.returncode == 0
-    document = json.loads(done.stdout)
+    document = run.document("rates", logits, "-k", "2,3", "--schemes", "all", "--best-temperature")
     compared = document["comparison"]
     assert compared["num_drafts"] == 3
     means = [row["mean"] for row in compared["rates"]]
@@ -154,22 +131,12 @@ def test_rates_of_all_schemes_are_ranked(run, logits):
 def test_rates_rank_padded_vocabularies(run, tmp_path):
     path = tmp_path / "wide.npz"
     np.savez(path, target=np.zeros((3, 6)), draft=np.zeros((3, 4)))
-    done = run("rates", path, "-k", "2", "--schemes", "all", "--pad")
-    assert done.returncode == 0
-    assert "top-K" in done.stdout
-
-
-def test_best_temperature_needs_all_schemes_and_no_filter(run, logits):
-    done = run("rates", logits, "--best-temperature")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    done = run("rates", logits, "--schemes", "all", "--best-temperature", "--top-k", "5")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "top-K" in run.shown("rates", path, "-k", "2", "--schemes", "all", "--pad")
 
 
 def test_rates_of_chosen_verifiers(run, logits):
-    done = run("rates", logits, "-k", "1-3", "--verifiers", "kseq,gumbel,rrs,optimal", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["rows"]
+    asked = ("rates", logits, "-k", "1-3", "--verifiers", "kseq,gumbel,rrs,optimal")
+    rows = run.document(*asked)["rows"]
     cells = {(row["scheme"], row["num_drafts"], row["verifier"]): row for row in rows}
     assert {row["verifier"] for row in rows if row["bound"]} == {"gumbel"}
     for k in (2, 3):
@@ -187,10 +154,9 @@ def test_rates_of_chosen_verifiers(run, logits):
 def test_table_of_all_verifiers(run, logits, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     pictures = [tmp_path / "few.png", tmp_path / "all.png"]
-    done = run("rates", logits, "-k", "1-3", "--verifiers", "all", "--plot", pictures[1])
-    assert done.returncode == 0, done.stderr
-    assert "† a lower bound" in done.stdout
-    lines = [line.split("│")[1:-1] for line in done.stdout.splitlines() if line.startswith("│")]
+    shown = run.shown("rates", logits, "-k", "1-3", "--verifiers", "all", "--plot", pictures[1])
+    assert "† a lower bound" in shown
+    lines = [line.split("│")[1:-1] for line in shown.splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in line] for line in lines]
     assert len(cells) == 4 * 3
     verifiers = ["optimal", "rrs", "kseq", "single", "importance", "gumbel", "race", "spechub"]
@@ -216,7 +182,7 @@ def test_a_narrow_terminal_gets_the_columns_that_fit(run, logits, monkeypatch):
     wide = run("rates", logits, "-k", "2", "--verifiers", "all").stdout
     numbers = set(re.findall(r"[\d.]+ ± [\d.]+", wide))
     monkeypatch.delenv("COLUMNS")
-    piped = run("rates", logits, "-k", "2", "--verifiers", "all").stdout
+    piped = run.shown("rates", logits, "-k", "2", "--verifiers", "all")
     assert max(len(line) for line in piped.splitlines() if "│" in line) <= 80
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("mdsd_opt.cli.output.sys.stdout.isatty", lambda: True)
@@ -225,9 +191,12 @@ def test_a_narrow_terminal_gets_the_columns_that_fit(run, logits, monkeypatch):
     assert max(map(len, wide.splitlines())) > 120
     assert max(map(len, narrow.splitlines())) <= 80
     assert set(re.findall(r"[\d.]+ ± [\d.]+", narrow)) < numbers
-    assert "no room here for" in narrow
+    assert narrow.count("┏") == 1
     assert "…" not in narrow
-    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", x)) for x in narrow.splitlines()) <= 80
+    table, line = narrow.split("no room here for: ")
+    left = {" ".join(name.split()) for name in line.partition("(COLUMNS=")[0].split(";")}
+    assert "optimal" in table
+    assert {"tokens / target call", "importance sampling †"} <= left
 
 
 def test_the_seed_moves_nothing_but_estimates(run, tmp_path):
@@ -236,8 +205,7 @@ def test_the_seed_moves_nothing_but_estimates(run, tmp_path):
     np.savez(path, target=rng.standard_normal((2, 500)), draft=rng.standard_normal((2, 500)))
 
     def means(seed):
-        done = run("rates", path, "-k", "2,3", "--json", "--seed", seed)
-        rows = json.loads(done.stdout)["rows"]
+        rows = run.document("rates", path, "-k", "2,3", "--seed", seed)["rows"]
         return {(r["scheme"], r["num_drafts"], r["verifier"]): r["mean"] for r in rows}
 
     first, second = means(0), means(1)
@@ -250,119 +218,15 @@ def test_rates_of_two_npy_files_and_of_one_position(run, tmp_path):
     rng = np.random.default_rng(1)
     for name in ("t", "d"):
         np.save(tmp_path / f"{name}.npy", rng.standard_normal(30))
-    done = run("rates", tmp_path / "t.npy", tmp_path / "d.npy", "--json", "-k", "2")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"][0]["low"] is None  # one position gives no interval
-
-
-NUMBERS = {
-    "rates": lambda document: [row["mean"] for row in document["rows"]],
-    "plan": lambda document: document["expected_accepted"],
-    "relax": lambda document: [point["acceptance_rate"] for point in document["frontier"]],
-}
-
-
-@pytest.mark.parametrize("verb", NUMBERS)
-def test_files_of_probabilities_ask(run, tmp_path, verb):
-    p, q = np.random.default_rng(0).dirichlet(np.ones(9), size=(2, 5))
-    given, logits = tmp_path / "p.npz", tmp_path / "logits.npz"
-    np.savez(given, target=p, draft=q)
-    np.savez(logits, target=np.log(p), draft=np.log(q))
-    size = ("--nodes", "3") if verb == "plan" else ("-k", "2")
-
-    def numbers(*arguments):
-        return NUMBERS[verb](json.loads(run(verb, *arguments, *size, "--json").stdout))
-
-    asked = run(verb, given, *size)
-    assert asked.returncode == 2
-    assert "'probs'" in asked.stderr
-    assert len(asked.stderr.splitlines()) == 1
-    expected = numbers(logits)
-    assert numbers(given, "--kind", "probs") == pytest.approx(expected)
-    assert numbers(given, "--kind", "logits") != pytest.approx(expected)
+    (row, *_) = run.document("rates", tmp_path / "t.npy", tmp_path / "d.npy", "-k", "2")["rows"]
+    assert row["low"] is None  # one position gives no interval
 
 
 def test_without_matplotlib_the_picture_is_refused_at_once(run, logits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = run("rates", logits, "-k", "1", "--plot", tmp_path / "x.png")
-    assert done.returncode == 2
-    assert "pip install 'matplotlib" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not done.stdout
-
-
-def test_padded_vocabulary_names_the_way_out(run, tmp_path):
-    path = tmp_path / "padded.npz"
-    np.savez(path, target=np.zeros((2, 12)), draft=np.zeros((2, 10)))
-    done = run("rates", path)
-    assert done.returncode == 2
-    assert "pad=True" in done.stderr
-    assert run("rates", path, "--pad", "-k", "1").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rates", "missing.npz"], "does not exist"),
-        (["rates", "."], "holds no shard"),
-        (["rates", "notes.txt"], "suffix"),
-        (["rates", "--schemes", "gready"], "'greedy'"),
-        (["rates", "--verifiers", "ksek"], "'kseq'"),
-        (["rates", "--verifiers", "lp"], "unknown verifier"),
-        (["rates", "--verifiers", "kseq", "--schemes", "greedy"], "greedy: optimal"),
-        (["rates", "--verifiers", "spechub", "-k", "3"], "K = 2"),
-        (["rates", "--seed", "-1"], "seed is -1"),
-        (["rates", "--num-drafts", "0"], "from 1 up"),
-        (["rates", "--num-drafts", "two"], "numbers and ranges"),
-        (["rates", "--temperature", "-1"], "temperature"),
-        (["rates", "--top-p", "1.5"], "top_p"),
-        (["rates", "--confidence", "2"], "between 0 and 1"),
-        (["rates", "--json", "--csv"], "choose one"),
-        (["rates", "--plot", "picture.bmp"], ".png"),
-        (["rates", "--plot", "no/such/folder/x.png"], "folder"),
-        (["rates", "a.npy", "b.npy", "c.npy"], "a.npy does not exist"),
-        (["solve", "missing.json"], "does not exist"),
-        (["solve", "missing.json", "--method", "simplex"], "full_lp"),
-    ],
-)
-def test_bad_input_ends_in_one_clear_line(run, arguments, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert said in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "empty"),
-        (b"PK\x03\x04broken", "broken.npz"),
-        (b"not an archive at all", "broken.npz"),
-    ],
-)
-def test_broken_file(run, content, said, tmp_path):
-    path = tmp_path / "broken.npz"
-    path.write_bytes(content)
-    done = run("rates", path)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert said in done.stderr
-
-
-def test_wrong_arrays(run, tmp_path):
-    path = tmp_path / "wrong.npz"
-    np.savez(path, target=np.zeros((2, 5)), drafts=np.zeros((2, 5)))
-    done = run("rates", path)
-    assert done.returncode == 2
-    assert "draft" in done.stderr
-    np.savez(path, target=np.zeros((2, 5)), draft=np.zeros((3, 5)))
-    assert run("rates", path).returncode == 2
-    np.savez(path, target=np.full((2, 5), np.nan), draft=np.zeros((2, 5)))
-    done = run("rates", path)
-    assert done.returncode == 2
-    assert "row 0" in done.stderr
+    assert "pip install 'matplotlib" in run.refusal(
+        "rates", logits, "-k", "1", "--plot", tmp_path / "x.png"
+    )
 
 
 def test_an_interrupt_while_the_program_loads_is_one_line(run_cli, monkeypatch):
@@ -411,9 +275,7 @@ def test_interrupted_run_leaves_no_half_written_picture(tmp_path, logits):
 
 
 def test_solve_shows_all_methods_and_marks_the_choice(run, golden):
-    done = run("solve", golden, "--json", "--exact")
-    assert done.returncode == 0, done.stderr
-    rows = {row["method"]: row for row in json.loads(done.stdout)["methods"]}
+    rows = {row["method"]: row for row in run.document("solve", golden, "--exact")["methods"]}
     assert set(rows) >= {"subset_selection", "full_lp", "dual_lp", "max_flow", "truncated_lp"}
     assert [name for name, row in rows.items() if row["chosen"]] == ["subset_selection"]
     for name in ("subset_selection", "max_flow"):
@@ -424,17 +286,6 @@ def test_solve_shows_all_methods_and_marks_the_choice(run, golden):
     table = run("solve", golden)
     assert "subset_selection *" in table.stdout
     assert "0.988871" in table.stdout
-
-
-def test_solve_says_why_a_method_is_not_used(run, tmp_path):
-    rng = np.random.default_rng(0)
-    path = tmp_path / "large.npz"
-    p, q = rng.dirichlet(np.ones(5000)), rng.dirichlet(np.ones(5000))
-    save_problem(TransportProblem(p, WithReplacement(q, 3)), path)
-    done = run("solve", path, "--method", "full_lp", "--method", "subset_selection")
-    assert done.returncode == 0
-    assert "the budget is" in done.stdout
-    assert "'subset_selection' solves this size" in done.stdout
 
 
 def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monkeypatch):
@@ -455,60 +306,9 @@ def test_solve_goes_on_where_a_certificate_or_auto_is_refused(run, golden, monke
 
     monkeypatch.setattr(methods, "solve", refusing)
     monkeypatch.setattr(methods, "certify", certify)
-    done = run("solve", golden, "--json")
-    assert done.returncode == 0, done.stderr
-    rows = {row["method"]: row for row in json.loads(done.stdout)["methods"]}
+    rows = {row["method"]: row for row in run.document("solve", golden)["methods"]}
     assert rows["full_lp"]["refused"] == "the certificate: too large"
     assert rows["max_flow"]["valid"]
-
-
-def test_audit_of_our_own_verifiers(run):
-    for name in ("optimal", "rrs"):
-        done = run("audit", "--verifier", name, "--trials", "500", "--detect", "0.5", "--json")
-        assert done.returncode == 0, done.stderr
-        report = json.loads(done.stdout)
-        assert report["verdict_class"] == "no deviation"
-        assert report["lossless"] is False  # with 500 calls, a bias of .2 may be hidden
-        assert 0.05 < report["detectable_bias"] < 0.5
-        assert report["acceptance_rate"] <= report["optimal_acceptance_rate"] + 1e-9
-
-
-def test_audit_convicts_a_wrong_verifier(run, tmp_path, monkeypatch):
-    (tmp_path / "sloppy_engine.py").write_text(
-        "def first_draft(target, draft, drafts, rng):\n    return int(drafts[0])\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    done = run("audit", "--verifier", "sloppy_engine:first_draft", "--trials", "500")
-    assert done.returncode == 1
-    assert "NOT LOSSLESS" in done.stdout
-
-
-def test_audit_of_a_chain_tells_classes_by_exit_codes(run, tmp_path, monkeypatch):
-    (tmp_path / "chains_of_mine.py").write_text(
-        "import random\n"
-        "def until_it_differs(p, q, drafts):\n"
-        "    tokens = []\n"
-        "    for row in p:\n"
-        "        tokens.append(random.choices(range(len(row)), row)[0])\n"
-        "        if len(tokens) > len(drafts) or tokens[-1] != drafts[len(tokens) - 1]:\n"
-        "            return tokens\n"
-        "def all_of_them(p, q, drafts):\n"
-        "    return [*drafts, 0]\n"
-        "def broken(p, q, drafts):\n"
-        "    return until_it_differs(p, q, drafts) if drafts[0] else undefined\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name, code, said in (
-        ("until_it_differs", 0, "no deviation on 12 kinds of laws, V up to 2,048: 10 were driven"),
-        ("all_of_them", 1, "NOT LOSSLESS"),
-        ("broken", 3, "NOT JUDGED"),
-    ):
-        given = ("--trials", "300", "--detect", "1")
-        done = run("audit", "--chain", f"chains_of_mine:{name}", *given)
-        assert done.returncode == code, done.stderr
-        assert said in done.stdout
 
 
 def test_audit_of_a_trace(run, tmp_path):
@@ -522,38 +322,17 @@ def test_audit_of_a_trace(run, tmp_path):
         assert run("audit", "--trace", path, "--detect", "0.1").returncode == code
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "give one of --chain, --text, --tree, --trace, --verifier, --engine"),
-        (["--chain", "no_such_module:f"], "cannot load"),
-        (["--chain", "math:sqrt", "--takes", "odds"], "takes"),
-        (["--chain", "math:sqrt"], "is called with (p, q, drafts), and takes (x, /)"),
-        (["--verifier", "optimum"], "no verifier is called"),
-        (["--verifier", "no_such_module:f"], "cannot load"),
-        (["--verifier", "kseq", "--scheme", "greedy"], "not lossless for"),
-        (["--trace", "missing.npz"], "does not exist"),
-    ],
-)
-def test_audit_bad_input(run, arguments, said):
-    done = run("audit", *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
 def test_rates_under_a_grammar(run, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     target, draft = rng.standard_normal((2, 3, 4, 20))
     mask, lift = rng.random((3, 4, 20)) < 0.5, rng.random(20)
     mask[..., 0] = True
     np.savez(tmp_path / "mine.npz", target=target, draft=draft)
-    for name, array in {"mask": mask, "lift": lift, "short": mask[:2]}.items():
+    for name, array in {"mask": mask, "lift": lift}.items():
         np.save(tmp_path / f"{name}.npy", array)
 
     def means(*arguments):
-        done = run("rates", tmp_path / "mine.npz", "-k", "1,2", "--json", *arguments)
-        assert done.returncode == 0, done.stderr
-        rows = json.loads(done.stdout)["rows"]
+        rows = run.document("rates", tmp_path / "mine.npz", "-k", "1,2", *arguments)["rows"]
         return [x["mean"] for x in rows if (x["scheme"], x["verifier"]) == ("greedy", "optimal")]
 
     files = "--mask", tmp_path / "mask.npy", "--lift", tmp_path / "lift.npy"
@@ -569,19 +348,6 @@ def test_rates_under_a_grammar(run, tmp_path, monkeypatch):
             assert means(*given) == pytest.approx(rates.mean(axis=(0, 1)), abs=1e-12)
     shown = run("rates", tmp_path / "mine.npz", *files[:2], "--no-mask-draft").stdout
     assert "mask mask.npy on the target alone" in shown
-    for wrong, words in (
-        (("--no-mask-draft",), "goes with --mask or --lift"),
-        (("--mask", tmp_path / "lift.npy"), "give booleans"),
-        (("--mask", tmp_path / "short.npy"), "mask has shape (2, 4, 20)"),
-        (("--lift", tmp_path / "mask.npz"), "mask.npz"),
-        ((*files, "--schemes", "all"), "goes without --schemes all"),
-    ):
-        done = run("rates", tmp_path / "mine.npz", *wrong)
-        assert done.returncode == 2
-        assert words in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    done = run("rates", tmp_path, "--mask", tmp_path / "mask.npy")
-    assert "--mask is for files" in done.stderr
 
 
 @pytest.mark.parametrize("verb", [["rates", "-k", "1,2"], ["check"], ["solve", "--help"]])
@@ -620,20 +386,3 @@ def test_a_verb_enters_what_it_needs(words, most, without, tmp_path):
     entered = json.loads(done.stdout.splitlines()[-1])
     assert len([name for name in entered if name.split(".")[0] == "mdsd_opt"]) <= most
     assert not {*without} & {*entered}
-
-
-@pytest.mark.parametrize("words", [*commands(), ""])
-def test_words_that_make_no_command_are_told_in_a_line(words: str, run_cli: Any) -> None:
-    done = run_cli(*words.split(), "--no-such-option")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("mdsd-opt: error: no such option: --no-such-option")
-    assert line.endswith(f"mdsd-opt {words} -h says what to give".replace("  ", " "))
-
-
-def test_what_is_missing_and_too_much_is_told_in_a_line(run_cli: Any) -> None:
-    for words in (["solve"], ["solve", "a", "b"], ["audit", "chain"], ["nosuch"], ["rates", "-k"]):
-        done = run_cli(*words)
-        assert done.returncode == 2
-        (line,) = done.stderr.splitlines()
-        assert line.endswith(" -h says what to give")

@@ -79,12 +79,6 @@ def test_undecided_is_an_error_and_any_text_is_xml(tmp_path: Path) -> None:
     assert [case.get("name") for case in root.iter("testcase")] == ["a<&>?b", "c"]
 
 
-def test_a_file_that_cannot_be_written_is_told_before_the_audit(rules: Path, run_cli: Any) -> None:
-    done = run_cli("audit", "--chain", "rules_of_ci:verify", "--junit", rules / "no" / "x.xml")
-    assert done.returncode == 2
-    assert "no" in done.stderr
-
-
 @pytest.mark.parametrize("method", [name for name, x in mo.methods().items() if x.exact])
 def test_optimal_solutions_pass_and_others_are_told(method: str) -> None:
     solution = mo.solve(PROBLEM, method)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar
 
-import numpy as np
 import pytest
 import typer
 from support.commands import commands
 from typer.testing import CliRunner
 
-import mdsd_opt as mo
 from mdsd_opt.cli.commands import Configured
 from mdsd_opt.cli.options import parse_schemes, parse_verifiers
 from mdsd_opt.cli.signatures import Given, command_of, given
@@ -147,32 +143,16 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("verb", "name"), NUMBERS)
-def test_numbers_that_are_none_are_refused(verb, name, run_cli, tmp_path, monkeypatch):
+def test_numbers_that_are_none_are_refused(verb, name, run_cli, inputs):
     """One line names the option, what was given, and what to give."""
-    monkeypatch.chdir(tmp_path)
-    for variable in ("RANK", "WORLD_SIZE"):
-        monkeypatch.setenv(variable, "1" if variable == "WORLD_SIZE" else "0")
-    rng = np.random.default_rng(0)
-    np.savez("logits.npz", target=rng.normal(size=(3, 5)), draft=rng.normal(size=(3, 5)))
-    law = np.full((4, 3), 1 / 3)
-    tokens = np.zeros(4, int)
-    np.savez("trace.npz", target=law, draft=law, drafts=tokens[:, None], tokens=tokens)
-    mo.save_problem(mo.TransportProblem(law[0], mo.WithReplacement(law[0], 2)), "problem.json")
-    Path("log.jsonl").write_text('{"accepted": 1, "depth": 2}\n' * 9)
-    Path("p").write_text('{"prompt": "a"}\n')
-    Path("folder").mkdir()
-    shutil.copy("logits.npz", "folder")
     given = WITH.get((verb, name), ARGUMENTS[verb])
     plot = ["--plot", "picture.png"] if name == "width" else []
     option = name.replace("_", "-")
     for number in ("nan", "inf", "-inf", "-1"):
         if number == "inf" and (verb, name) in ENDLESS:
             continue
-        done = run_cli(*verb.split(), *given, *plot, f"--{option}={number}")
-        assert done.returncode == 2, done
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        words = done.stderr.replace("--", "").replace("-", "_").replace("infinite", "inf")
-        assert name.removeprefix("draft_") in words, done.stderr
-        assert number.replace("-", "_") in words, done.stderr
-        assert "give" in words, done.stderr
-        assert not done.stdout
+        line = run_cli.refusal(*verb.split(), *given, *plot, f"--{option}={number}")
+        words = line.replace("--", "").replace("-", "_").replace("infinite", "inf")
+        assert name.removeprefix("draft_") in words, line
+        assert number.replace("-", "_") in words, line
+        assert "give" in words, line

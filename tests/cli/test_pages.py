@@ -123,15 +123,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch) -> None:
         check_page_path(tmp_path / "page.html")
 
 
-@pytest.mark.parametrize("verb", ["rates", "audit --verifier rrs", "bench decisions --quick"])
-def test_a_bad_name_is_told_before_the_work(verb: str, run_cli, tmp_path: Path) -> None:
-    path = tmp_path / "nowhere" / "page.html"
-    done = run_cli(*verb.split(), "--out", path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "cannot write" in done.stderr
-
-
 def test_the_command_line_saves_pages(run_cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     np.savez(tmp_path / "mine.npz", target=rng.normal(size=(4, 20)), draft=rng.normal(size=(4, 20)))

@@ -79,20 +79,3 @@ def test_infinite_distances_are_told(run_cli, logits):
     assert "infinite" in run_cli(*arguments).stdout
     document = json.loads(run_cli(*arguments, "--json").stdout)
     assert None in [rule["kl"] for rule in document["rules"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--positions", "-1"], "--positions is -1"),
-        (["-k", "x"], "--num-drafts is 'x'"),
-        (["--scheme", "what"], "unknown draft scheme 'what'"),
-        (["--plot", "x.bmp"], ".png"),
-        (["--temperature", "-1"], "temperature is -1"),
-    ],
-)
-def test_bad_input_ends_in_one_clear_line(run_cli, logits, arguments, said):
-    done = run_cli("relax", logits, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1

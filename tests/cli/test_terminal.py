@@ -46,15 +46,3 @@ def test_nothing_is_cut_and_the_end_concludes(verb: str, files: dict[str, str]) 
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= WIDTH
     assert VERBS[verb] in " ".join(text.split()[-60:])
-
-
-def test_rates_are_one_table_with_a_line_on_what_has_no_room(files: dict[str, str]) -> None:
-    code, text, said = on_a_terminal("rates", files["LOGITS"], "--verifiers", "all", "-k", "1-3")
-    assert code == 0, said
-    assert text.count("┏") == 1
-    (line,) = re.findall(r"no room here for: (.*?)\(COLUMNS=", text, re.DOTALL)
-    left = {" ".join(name.split()) for name in line.split(";")}
-    shown = text[: text.index("no room here for")]
-    assert "optimal" in shown
-    assert "tokens / target call" in left
-    assert "importance sampling †" in left

@@ -15,7 +15,6 @@ import pytest
 from joblib.externals.loky import get_reusable_executor
 from scipy import special
 from support.corpora import (
-    RUN,
     command,
     descendants,
     finish,
@@ -434,20 +433,6 @@ def test_ranks_are_waited_for_while_results_come(corpus, tmp_path, monkeypatch, 
     assert {name: results(out)[name] for name in before} == before
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "nan"])
-def test_a_timeout_that_is_none(corpus, run_cli, monkeypatch, given):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    done = run_cli("rates", str(corpus), "--executor", "torchrun", "--rank-timeout", given)
-    assert done.returncode == 2
-    assert "--rank-timeout" in done.stderr
-    done = run_cli("rates", str(corpus), "--rank-timeout", "5")
-    assert done.returncode == 2
-    assert "executor 'local' has no ranks" in done.stderr
-    done = run_cli("rates", "--rank-timeout", "5")
-    assert "--rank-timeout is for a folder" in done.stderr
-
-
 def test_torchrun_needs_its_environment(corpus, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(errors.InvalidInput, match="torchrun --nproc-per-node"):
@@ -522,14 +507,6 @@ def test_prompts_known_for_some_shards_only(corpus):
     write_safetensors(shard, {"target": np.array(arrays["target"]), "draft": arrays["draft"]})
     with pytest.raises(errors.InvalidInput, match="does not name"):
         corpus_rates(corpus, CONFIG)
-
-
-def test_executor_options_are_for_folders():
-    done = subprocess.run([*RUN, "rates", "--executor", "dask"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "mdsd-opt: error: --executor is for a folder of shards: mdsd-opt rates DIR --executor\n"
-    )
 
 
 def test_a_full_disk_is_one_line(corpus, tmp_path):

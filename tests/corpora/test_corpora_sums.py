@@ -155,12 +155,6 @@ def test_shards_without_a_sum_are_read_and_counted(corpus, run_cli):
     assert run_cli("rates", str(corpus), *OPTIONS).returncode == 2
 
 
-def test_a_file_has_no_manifest_to_verify(run_cli):
-    done = run_cli("rates", "--no-verify")
-    assert done.returncode == 2
-    assert "--no-verify is for a folder of shards" in done.stderr
-
-
 def test_a_missing_shard_says_what_to_do(corpus):
     open_corpus(corpus).shards[3].unlink()
     assert load_manifest(corpus) is not None

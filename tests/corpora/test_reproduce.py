@@ -222,21 +222,6 @@ def test_the_command(corpus, tmp_path):
     assert len(document["tables"][0]["rows"]) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("hu2024",), "Did you mean 'hu2025'"),
-        (("hu2025", "nowhere.npz"), "does not exist"),
-        (("hu2025", "--confidence", "1"), "between 0 and 1"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, said):
-    done = command(*arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_logits_without_a_position(tmp_path):
     path = tmp_path / "none.npz"
     np.savez(path, target=np.empty((0, 5)), draft=np.empty((0, 5)))

@@ -10,8 +10,7 @@ from support import engine_logs as logs
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, UnreadableFile
-from mdsd_opt.formats import read_counts
-from mdsd_opt.formats.reading import read_run
+from mdsd_opt.formats import read_counts, read_run
 
 RUN = logs.a_run()
 

@@ -283,6 +283,7 @@ def test_verbs(verb: str, run_cli: Any, tmp_path: Any) -> None:
     for rows in (lambda x: x[:, ORDER], padded(-np.inf)):
         assert told(*map(rows, LOGITS)) == pytest.approx(expected, abs=1e-9)
     assert told(P, Q, "--kind", "probs") == pytest.approx(expected, abs=1e-9)
+    assert told(P, Q, "--kind", "logits") != pytest.approx(expected, abs=1e-9)
     own = np.sort(ORDER[:5])
     few = logarithms(Q[:, own] / Q[:, own].sum(-1, keepdims=True))
     spread = np.full_like(Q, -np.inf)

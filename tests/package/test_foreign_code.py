@@ -417,12 +417,8 @@ def test_results_alone_are_on_standard_output(
             module, _ = module_of(folder, monkeypatch, in_call, at_import)
             given = ["--verifier", f"{module}:verify", "--trials", "300", "--method", "sampling"]
             (folder / "junit.xml").unlink(missing_ok=True)
-            done = run_cli(
-                "audit", "--vocab-size", "3", *given, "--json", "--junit", "junit.xml",
-                "--detect", "1",
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            found.append({**json.loads(done.stdout), "seconds": 0})
+            options = ("--vocab-size", "3", "--junit", "junit.xml", "--detect", "1")
+            found.append({**run_cli.document("audit", *given, *options), "seconds": 0})
             assert ElementTree.parse(folder / "junit.xml").getroot().get("errors") == "0"
             assert Path.cwd() == folder
     first = found[0]

@@ -45,11 +45,10 @@ def test_a_paper_gets_a_table_a_figure_and_a_counterexample(folder: Path, run_cl
     draft = target + rng.standard_normal((6, 40)).astype(np.float32)
     np.savez(folder / "mine.npz", target=target, draft=draft)
     table, figure, search = commands("gallery.md", "In a paper")
-    done = run_cli(*table)
-    assert done.returncode == 0, done.stderr
+    shown = run_cli.shown(*table)
     mean = float(mo.acceptance_rates(target, draft, 3).mean())
-    assert f"with replacement & $3$ & ${mean:.4f}" in done.stdout
-    ends = [line for line in done.stdout.splitlines() if line.endswith(r"\\")]
+    assert f"with replacement & $3$ & ${mean:.4f}" in shown
+    ends = [line for line in shown.splitlines() if line.endswith(r"\\")]
     assert len(ends) == 1 + 4 * 5  # headings, then schemes by numbers of drafts
     assert run_cli(*figure).returncode == 0
     assert (folder / "rates.pdf").read_bytes().startswith(b"%PDF")
@@ -84,13 +83,10 @@ def test_a_new_solver_is_certified_and_benchmarked(folder: Path, run_cli: Any) -
     assert row["acceptance_rate"] == pytest.approx(0.86)
     on_sizes, on_files, again = commands("solvers.md", "Your own solver")
     for command in (on_sizes, on_files):
-        done = run_cli(*command, "--json")
-        assert done.returncode == 0, done.stderr
-        records = json.loads(done.stdout)["records"]
+        records = run_cli.document(*command)["records"]
         mine = [r for r in records if r["route"] == "by_trying"]
         assert len(mine) == (16 if command is on_sizes else 2)
         assert all(r["outcome"] == "solved" and r["rounds"] >= 2 for r in mine)
-    done = run_cli(*again)
-    assert done.returncode == 0, done.stderr
-    assert "over all problems" in done.stdout
+    shown = run_cli.shown(*again)
+    assert "over all problems" in shown
     assert (folder / "times.pdf").read_bytes().startswith(b"%PDF")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
@@ -219,16 +218,12 @@ def test_rows_of_a_table_that_are_not_used_say_why(
     monkeypatch.setattr(truncated_lp, "_SECONDS", 0.1)
     path = tmp_path / "big.json"
     mo.save_problem(problem(replaced(3, MILLION)), path)
-    rows = json.loads(run_cli("solve", path, "--json").stdout)["methods"]
+    rows = run_cli.document("solve", path)["methods"]
     refused = {row["method"]: row["refused"] for row in rows if "refused" in row}
     assert {*refused} >= {"full_lp", "dual_lp", "max_flow"}
     assert not {*refused} & {"subset_selection", "submodular", "truncated_lp"}
     assert all("takes 500,001,500,001 terms" in told for told in refused.values())
     assert all(row["valid"] for row in rows if "refused" not in row)
-    path.write_text(path.read_text().replace(str(MILLION), str(10**30)))
-    done = run_cli("solve", path)
-    assert done.returncode == 2
-    assert "num_drafts is 1.00e+30: give an integer of at most 2,147,483,647" in done.stderr
 
 
 def test_no_row_takes_longer_than_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd_opt.base import frames
+from mdsd_opt.base.checked import check_confidence
 from mdsd_opt.base.files.logits import LogitsSample, load_logits
 from mdsd_opt.base.frames import Result, Table, data_frame
 from mdsd_opt.corpora.executors import Placement
@@ -94,6 +95,9 @@ class CapturedLogits:
     _verified: VerifiedShards = field(
         default_factory=VerifiedShards, init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
 
     def score(self, config: RatesConfig) -> Scored:
         """Rates of every position; those that are scored already are read."""
