@@ -108,30 +108,6 @@ def test_logits_far_from_zero(shift: float) -> None:
         np.testing.assert_allclose(rates, exact, rtol=0, atol=5e-8)
 
 
-@pytest.mark.parametrize("temperature", [1e-300, 1e-30, 1e-7, 1e-3, 1e4, 1e7, 1e30, 1e300])
-def test_extreme_temperatures(temperature: float) -> None:
-    for dtype in ("float32", "float64"):
-        target = np.array([2.0, 1.0, 0.0], dtype=dtype)
-        draft = np.array([0.0, 1.0, 2.0], dtype=dtype)
-        rate = mo.acceptance_rates(target, draft, 2, temperature=temperature)
-        expected = 0.0 if temperature < 1e-2 else 1.0
-        assert rate == pytest.approx(expected, abs=1e-3)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
-@pytest.mark.parametrize("draft_temperature", [None, 0.3, 1.7])
-def test_temperatures(temperature: float, draft_temperature: float | None) -> None:
-    target, draft = logits(0, 400), logits(1, 400)
-    p = sorted_rates.probabilities(target, temperature)
-    q = sorted_rates.probabilities(
-        draft, temperature if draft_temperature is None else draft_temperature
-    )
-    rate = mo.acceptance_rates(
-        target, draft, 4, temperature=temperature, draft_temperature=draft_temperature
-    )
-    assert rate == pytest.approx(sorted_rates.with_replacement(p, q, 4), abs=1e-12)
-
-
 def test_temperature_zero_leaves_the_lowest_of_the_likeliest() -> None:
     target = np.array([[0.0, 2.0, 2.0], [0.0, 1.0, 2.0]])
     draft = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
@@ -154,6 +130,8 @@ def test_temperature_zero_leaves_the_lowest_of_the_likeliest() -> None:
         {"top_k": 1},
         {"top_k": 4, "temperature": 0},
         {"top_p": 0.8, "temperature": 0.5, "draft_temperature": 2.0},
+        {"temperature": 2.5},
+        {"temperature": 0.5, "draft_temperature": 0.3},
     ],
 )
 def test_filters_are_those_of_softmax(scheme: str, filters: dict[str, Any]) -> None:
@@ -208,16 +186,6 @@ def test_leading_axes_broadcast() -> None:
     rates = mo.acceptance_rates(target, draft)
     assert rates.shape == (2, 3)
     assert rates[1, 2] == mo.acceptance_rates(target[1, 0], draft[2])
-
-
-def test_several_numbers_of_drafts_share_the_work() -> None:
-    target, draft = logits(0, 5, 3000), logits(1, 5, 3000)
-    counts = (1, 2, 5, 2, 16)
-    for scheme in SCHEMES:
-        together = mo.acceptance_rates(target, draft, counts, scheme)
-        for j, k in enumerate(counts):
-            alone = mo.acceptance_rates(target, draft, k, scheme)
-            np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

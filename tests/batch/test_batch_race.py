@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 from typing import NamedTuple
 
 import numba
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mdsd_opt.drafts import WithoutReplacement
 from mdsd_opt.prefix_search import MOMENTS
 from mdsd_opt.prefix_search import race_kernels as kernels
 from mdsd_opt.prefix_search.race_kernels import RACE_ROWS
@@ -107,24 +107,6 @@ def escapes(state: State, outside: float, race: Race, num_drafts: int) -> Vector
     return found
 
 
-def exact_containment(weights: list[int]) -> list[list[Fraction]]:
-    """Q of every K and prefix: f(S), the probability that S is drafted first, by its last token."""
-    total = sum(weights)
-    q = [Fraction(w, total) for w in weights]
-    first = [Fraction(1)] + [Fraction(0)] * ((1 << len(q)) - 1)
-    mass = [Fraction(0)] * (1 << len(q))
-    contained = [[Fraction(0)] * (len(q) + 1) for _ in range(len(q) + 1)]
-    for members in range(1, 1 << len(q)):
-        low = members & -members
-        mass[members] = mass[members ^ low] + q[low.bit_length() - 1]
-        for i in range(len(q)):
-            if members >> i & 1:
-                before = members ^ (1 << i)
-                first[members] += first[before] * q[i] / (1 - mass[before])
-        contained[members.bit_count()][members.bit_length()] += first[members]
-    return [list(accumulate(by_last)) for by_last in contained]
-
-
 @pytest.mark.parametrize(
     "weights",
     [
@@ -137,11 +119,13 @@ def exact_containment(weights: list[int]) -> list[list[Fraction]]:
 )
 def test_prefixes_are_exact(weights: list[int]) -> None:
     q = np.array([w / sum(weights) for w in weights])
-    contained = exact_containment(weights)
+    exact = [Fraction(w, sum(weights)) for w in weights]
     for num_drafts in range(1, len(weights)):
         race = race_of(q, num_drafts)
         state = empty_prefix(race, num_drafts)
-        expected = contained[num_drafts]
+        expected = (
+            WithoutReplacement(exact, num_drafts).law(True).prefix_containment(np.arange(q.size))
+        )
         for j in range(len(q)):
             assert 1 - escapes(state, q[j:].sum(), race, num_drafts)[-1] == pytest.approx(
                 float(expected[j]), abs=3e-14

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
@@ -72,7 +71,7 @@ def test_rows_of_every_character(scheme: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [32_768, 262_144])
-def test_largerows_of_every_character(size: int) -> None:
+def test_large_rows_of_every_character(size: int) -> None:
     counts = (1, 3, 16)
     for name, (target, draft) in rows_of_every_character(size).items():
         p, q = sorted_rates.probabilities(target), sorted_rates.probabilities(draft)
@@ -120,19 +119,15 @@ def test_groups_that_are_opened_again_and_again() -> None:
 
 def test_real_logits() -> None:
     sample = load_logits(sample_logits_path())
-    target, draft = np.asarray(sample.target), np.asarray(sample.draft)
+    target, draft = np.asarray(sample.target)[:3], np.asarray(sample.draft)[:3]
     for scheme in SCHEMES:
-        rates = mo.acceptance_rates(target[:3], draft[:3], (1, 2, 4), scheme)
-        for row in range(3):
-            p = sorted_rates.probabilities(target[row])
-            q = sorted_rates.probabilities(draft[row])
-            for j, k in enumerate((1, 2, 4)):
-                if scheme == "without_replacement" and k > 1:
-                    continue  # the next test has these
-                # one draft is drawn alike by all schemes that draw
-                like = "with_replacement" if scheme == "without_replacement" else scheme
-                expected = sorted_rates.RATES[like](p, q, k)
-                assert rates[row, j] == pytest.approx(expected, abs=5e-8)
+        # one draft is drawn alike by all schemes that draw, and more without replacement take long
+        counts = (1,) if scheme == "without_replacement" else (1, 2, 4)
+        by_sorting = sorted_rates.RATES["with_replacement" if len(counts) == 1 else scheme]
+        rates = mo.acceptance_rates(target, draft, counts, scheme)
+        for row, *sides in zip(rates, target, draft, strict=True):
+            p, q = map(sorted_rates.probabilities, sides)
+            assert row == pytest.approx([by_sorting(p, q, k) for k in counts], abs=5e-8)
 
 
 def test_schemes_are_ordered_on_real_logits() -> None:
@@ -148,28 +143,6 @@ def test_schemes_are_ordered_on_real_logits() -> None:
         assert (np.diff(rates[scheme], axis=-1) >= -1e-13).all()
     for scheme in SCHEMES[:3]:  # one draft: they are the same
         np.testing.assert_allclose(rates[scheme][:, 0], rates["with_replacement"][:, 0], atol=5e-8)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_more_drafts_than_tokens(scheme: str) -> None:
-    target, draft = np.array([3.0, 0.0, 0.0]), np.array([0.0, 1.0, 2.0])
-    rates = mo.acceptance_rates(target, draft, (3, 4, 50), scheme)
-    if scheme == "with_replacement":
-        assert rates[0] < rates[1] < rates[2]
-    else:
-        np.testing.assert_allclose(rates, 1.0, atol=1e-15)
-
-
-@pytest.mark.parametrize("scheme", ["greedy", "top_k"])
-def test_ties_go_to_the_lowest_id(scheme: str) -> None:
-    draft = np.zeros(3000)
-    target = np.zeros(3000)
-    target[:2] = 5.0
-    p = sorted_rates.probabilities(target)
-    expected: Callable[..., float] = sorted_rates.RATES[scheme]
-    rate = mo.acceptance_rates(target, draft, 2, scheme)
-    assert rate == pytest.approx(expected(p, np.full(3000, 1 / 3000), 2), abs=1e-14)
-    assert rate > mo.acceptance_rates(target[::-1], draft, 2, scheme)
 
 
 def test_long_runs_of_ties_gather_no_rounding_errors() -> None:

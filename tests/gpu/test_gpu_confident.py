@@ -11,11 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import sorted_rates
 from numpy.typing import NDArray
 from support.kernel_cases import drawn, pair_of
 from support.logit_rows import confident_rows
 from support.ptx.runtime import Device
-from support.race_oracles import prefix_order, race_rates
 from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
@@ -40,16 +40,9 @@ def runtime(kernel_device: Device) -> PlanningRuntime:
 def exact_rates(
     target: NDArray[Any], draft: NDArray[Any], counts: tuple[int, ...], scheme: str
 ) -> NDArray[np.float64]:
-    """In float64, token by token in order of p/q."""
-    rows = zip(target.astype(np.float64), draft.astype(np.float64), strict=True)
-    if scheme == "without_replacement":
-        return np.array([race_rates(*row, counts) for row in rows])
-    found = []
-    for row in rows:
-        order = prefix_order(*row)
-        p, q = (np.append(0.0, np.cumsum(mo.softmax(x)[order])) for x in row)
-        found.append([1 + min(0.0, (p - q**k).min()) for k in counts])
-    return np.array(found)
+    """Token by token in order of p/q."""
+    rows = [[sorted_rates.probabilities(x) for x in row] for row in zip(target, draft, strict=True)]
+    return np.array([[sorted_rates.RATES[scheme](*row, k) for k in counts] for row in rows])
 
 
 def check_rates(runtime: PlanningRuntime, scheme: str, seeds: range) -> None:
