@@ -33,7 +33,7 @@ COUNT ?= 400
 mutants: $(VENV)/.test $(VENV)/.cdd  ## small faults that tests once found, put in again: each has to be found
 	$(BIN)/python tests/support/mutants.py check $(or $(SEED),1) $(COUNT)
 
-KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile confident kernels ptx race types)
+KERNEL_TESTS := $(patsubst %,tests/gpu/test_gpu_%.py,compile confident kernels ptx)
 
 # Processes begin with whole files, so that what a file prepares is seldom prepared by two.
 SHARED := $(BIN)/python -m pytest --numprocesses auto --dist worksteal

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import sorted_rates
 from numpy.typing import NDArray
-from support.kernel_cases import drawn, pair_of
+from support.kernel_cases import DTYPES, decide, drawn, pair_of
 from support.logit_rows import confident_rows
 from support.ptx.runtime import Device
 from support.row_plans import PlanningRuntime, RowPlan
 
 import mdsd_opt as mo
-from mdsd_opt.gpu import Randomness, rates, verify_rows
+from mdsd_opt.gpu import rates
 
-DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16)
 SCHEMES = ("with_replacement", "without_replacement")
 
 #: Numbers of drafts of one call.
@@ -50,7 +48,7 @@ def check_rates(runtime: PlanningRuntime, scheme: str, seeds: range) -> None:
         rng = np.random.default_rng(seed)
         size = int(rng.choice(SIZES))
         counts = COUNTS[rng.integers(len(COUNTS))]
-        target, draft = confident_rows(rng, 8, size, DTYPES[seed % 3])
+        target, draft = confident_rows(rng, 8, size, [*DTYPES.values()][seed % 3])
         found = rates.BY_NAME[scheme](runtime, pair_of(target, draft), counts)
         exact = exact_rates(target, draft, counts, scheme)
         off = np.abs(found.rates - exact)
@@ -92,14 +90,12 @@ def test_decisions_with_fewer_drafts_than_others_have(
 ) -> None:
     """The table is that of the largest number; rate <= optimum <= rate + gap."""
     rng = np.random.default_rng(most + there)
-    for dtype in DTYPES:
+    for dtype in DTYPES.values():
         target, draft = confident_rows(rng, 4, 40, dtype)
         drafts = drawn(rng, draft, most, "without_replacement")
         drafts[:, there:] = -1
-        found = verify_rows(
-            runtime, pair_of(target, draft), drafts, Randomness(1), with_rates=True,
-            is_replaced=False,
-        )  # fmt: skip
+        pair = pair_of(target, draft)
+        found = decide(runtime, pair, drafts, "without_replacement", with_rates=True)
         best = exact_rates(target, draft, (there,), "without_replacement")[:, 0]
         assert (found.rates <= best + 1e-6).all()
         assert (found.rates + found.gaps >= best - 1e-6).all()
@@ -114,7 +110,7 @@ def test_law_of_decisions_with_fewer_drafts_than_others_have(
     target, draft = confident_rows(rng, 8, 6, np.float32)
     drafts = drawn(rng, draft, 5, "without_replacement")
     drafts[:, there:] = -1
-    verify_rows(runtime, pair_of(target, draft), drafts, Randomness(1), is_replaced=False)
+    decide(runtime, pair_of(target, draft), drafts, "without_replacement")
     for row, plan in enumerate(runtime.plans):
         sides = target[row], draft[row]
         p, q = (mo.softmax(x.astype(np.float64)) for x in sides)

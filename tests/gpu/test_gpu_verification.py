@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import chi_square
-from support.kernel_cases import drawn, near_rows, pair_of, request_of
+from support.kernel_cases import decide, drawn, near_rows, pair_of, request_of
 from support.logit_rows import rows_of_every_character
 from support.ptx.runtime import Device, PtxRuntime
 from support.row_plans import PlanningRuntime, RowPlan
@@ -50,9 +50,7 @@ def decided(
     """Rates of single rows, for any drafts."""
     pair = [x[None].astype(np.float32) for x in (target, draft)]
     drafts = drawn(np.random.default_rng(k), pair[1], k, scheme)
-    return verify_rows(
-        runtime, pair_of(*pair), drafts, Randomness(1), with_rates=True, is_replaced=scheme == WITH
-    )
+    return decide(runtime, pair_of(*pair), drafts, scheme, with_rates=True)
 
 
 def plan_of(
@@ -146,9 +144,7 @@ class TestKernels:
             pair = [np.repeat(x[None].astype(np.float32), trials, 0) for x in rows]
             drafts = drawn(rng, pair[1], k, scheme)
             uniforms = rng.random((trials, 4))
-            found = verify_rows(
-                runtime, pair_of(*pair), drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
-            )
+            found = decide(runtime, pair_of(*pair), drafts, scheme, uniforms)
             expected = [
                 plan.token([x for x in own if x >= 0], u)
                 for own, u in zip(drafts.tolist(), uniforms, strict=True)
@@ -164,9 +160,7 @@ class TestKernels:
         uniforms[3:, 2] = 1 - 2.0**-53  # rejected where that is possible at all
         runtime = PlanningRuntime(kernel_device, "random")
         pair = pair_of(target, draft)
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, uniforms)
         p, q = (mo.softmax(x.astype(np.float64)) for x in (target, draft))
         for row, plan in enumerate(runtime.plans):
             own = RowPlan(plan, p[row], q[row], 2.0, (target[row], draft[row]))
@@ -182,9 +176,7 @@ class TestKernels:
         drafts = drawn(np.random.default_rng(4), np.repeat(draft, trials, 0), 2, scheme)
         pair = pair_of(*(np.broadcast_to(x, (trials, 1000)) for x in (target, draft)))
         runtime = PtxRuntime(kernel_device)
-        tokens = verify_rows(
-            runtime, pair, drafts, Randomness(11), is_replaced=scheme == WITH
-        ).tokens
+        tokens = decide(runtime, pair, drafts, scheme).tokens
         order = np.argsort(target[0] - draft[0])
         cell = np.empty(1000, int)
         cell[order] = np.arange(1000) * 30 // 1000
@@ -203,9 +195,7 @@ class TestKernels:
         uniforms = np.stack([np.full(50, 0.3), np.zeros(50), np.zeros(50), draws], axis=1)
         pair = pair_of(np.repeat(target[None], 50, 0), np.repeat(draft[None], 50, 0))
         drafts = np.tile([3, 2], (50, 1))
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, uniforms)
         share = mo.softmax(target)[0]
         assert found.tokens.tolist() == [0 if u < share else 1 for u in draws]
 
@@ -215,9 +205,7 @@ class TestKernels:
         drafts = np.array([[-1, -1], [7, 99]], np.int64)
         uniforms = np.array([[0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75]])
         pair = pair_of(target, draft)
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(0), uniforms, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, uniforms)
         for row in range(2):
             ends = np.cumsum(mo.softmax(target[row]))
             assert found.tokens[row] == np.searchsorted(ends, uniforms[row, 3])
@@ -227,9 +215,7 @@ class TestKernels:
         target[1, 4] = np.nan
         drafts = np.tile([0, 1], (3, 1))
         pair = pair_of(target, draft)
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(3), with_rates=True, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, with_rates=True)
         assert found.is_bad.tolist() == [0, 1, 0]
         assert found.tokens[1] == -1
         assert (found.tokens[[0, 2]] >= 0).all()
@@ -261,9 +247,7 @@ class TestKernels:
             drafts = drawn(np.random.default_rng(0), np.log(q), 3, scheme)
             best = mo.acceptance_rates(np.log(p), np.log(q), 3, drafts=scheme)
         pair = with_filters(runtime, pair_of(target, draft), settings)
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, with_rates=True)
         assert (p[np.arange(4), found.tokens] > 0).all()
         assert (found.rates <= best + 1e-6).all()
         assert (found.rates + found.gaps >= best - 1e-6).all()
@@ -279,14 +263,7 @@ class TestKernels:
             target, draft = (x[rows, columns] for x in wide)
             drafts = drawn(np.random.default_rng(1), draft, 3, scheme)
             found, expected = (
-                verify_rows(
-                    runtime,
-                    pair_of(*pair),
-                    drafts,
-                    Randomness(2),
-                    with_rates=True,
-                    is_replaced=scheme == WITH,
-                )
+                decide(runtime, pair_of(*pair), drafts, scheme, with_rates=True)
                 for pair in ((target, draft), (target.copy(), draft.copy()))
             )
             assert found.tokens.tolist() == expected.tokens.tolist()
@@ -355,14 +332,7 @@ class TestRates:
         best = mo.acceptance_rates(target, draft, (1, 2, 3), drafts=scheme)
         for k in (1, 2, 3):
             drafts = drawn(np.random.default_rng(0), draft, k, scheme)
-            found = verify_rows(
-                runtime,
-                pair_of(target, draft),
-                drafts,
-                Randomness(0),
-                with_rates=True,
-                is_replaced=scheme == WITH,
-            )
+            found = decide(runtime, pair_of(target, draft), drafts, scheme, with_rates=True)
             fits = [self.brackets(found.rates, found.gaps, best[:, j]) for j in range(3)]
             assert fits == [j == k - 1 for j in range(3)]
 
@@ -370,10 +340,8 @@ class TestRates:
         target, draft = near_rows(40, 200)
         drafts = drawn(np.random.default_rng(0), draft, 2, scheme)
         pair = pair_of(target, draft)
-        plain = verify_rows(runtime, pair, drafts, Randomness(0), is_replaced=scheme == WITH)
-        with_rates = verify_rows(
-            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
-        )
+        plain = decide(runtime, pair, drafts, scheme)
+        with_rates = decide(runtime, pair, drafts, scheme, with_rates=True)
         assert plain.rates is None
         assert plain.tokens.tolist() == with_rates.tokens.tolist()
 
@@ -388,9 +356,7 @@ class TestRates:
             [[likely[0], -1, likely[1]], [399, likely[0], 1000], [-1, -1, -1], [399, 400, -2]]
         )
         pair = pair_of(target, draft)
-        found = verify_rows(
-            runtime, pair, drafts, Randomness(0), with_rates=True, is_replaced=scheme == WITH
-        )
+        found = decide(runtime, pair, drafts, scheme, with_rates=True)
         best = np.zeros(4)
         best[:2] = mo.acceptance_rates(target[0], draft[0], (2, 1), drafts=scheme)
         assert self.brackets(found.rates, found.gaps, best)

@@ -14,7 +14,7 @@ from support import oracles
 from support.strategies import distributions
 
 import mdsd_opt as mo
-from mdsd_opt.errors import InvalidInput, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.highs_backend import Programme
 from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
@@ -191,7 +191,7 @@ def test_out_of_time_leaves_a_lower_bound() -> None:
 @pytest.mark.parametrize(
     ("drafts", "advice"),
     [
-        (mo.WithReplacement([0.5, 0.5], 1), "subset_selection"),
+        (mo.WithReplacement([0.5, 0.5], 1), "two independent drafts or more.*subset_selection"),
         (mo.WithoutReplacement([0.5, 0.5], 2), "subset_selection"),
         (mo.GreedyDrafts([0.5, 0.5], 2), "subset_selection"),
         (mo.IndependentDrafts([[0.5, 0.5]]), "max_flow"),
@@ -306,8 +306,3 @@ def test_several_sizes_in_one_call() -> None:
     for size in ([], [0, 3], [3, 31], 2.5):
         with pytest.raises(InvalidInput, match="size is"):
             solve(problem, size=size)
-
-
-def test_a_single_draft_has_nothing_to_decide() -> None:
-    with pytest.raises(UnsupportedScheme, match="two independent drafts or more"):
-        solve(mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 1)))

@@ -15,10 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from support.kernel_cases import flat_rows, near_rows, pair_of
+from support.kernel_cases import DTYPES, RATES, decide, flat_rows, near_rows, pair_of
 from support.logit_rows import rows_of_every_character
 
 import mdsd_opt as mo
@@ -26,19 +25,8 @@ from mdsd_opt.gpu import DeviceRuntime
 
 FILE = Path(__file__).parents[1] / "gpu" / "gpu_references.npz"
 
-DTYPES: dict[str, Any] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-}
-COMBINATIONS: dict[str, dict[str, str]] = {
-    "optimal": {},
-    "without_replacement": {"drafts": "without_replacement"},
-    "kseq": {"verifier": "kseq"},
-    "rrs": {"verifier": "rrs"},
-    "greedy": {"drafts": "greedy"},
-    "top_k": {"drafts": "top_k"},
-}
+#: By the names that the file has for them.
+COMBINATIONS = {name.replace("with_replacement", "optimal"): x for name, x in RATES.items()}
 SIZES = (1, 2, 7, 701, 40_000, 131_071, 262_144)
 SCHEMES = ("with_replacement", "without_replacement")
 FILTERS: tuple[dict[str, Any], ...] = (
@@ -156,16 +144,9 @@ def decisions() -> Decisions:
 
 def tokens_by(runtime: DeviceRuntime, scheme: str) -> NDArray[np.int64]:
     """What the kernels decide on the host."""
-    from mdsd_opt.gpu import Randomness, verify_rows
-
     given = decisions()
-    pair = pair_of(*given.pair)
     drafts = np.ascontiguousarray(given.drafts)
-    is_replaced = scheme == "with_replacement"
-    found = verify_rows(
-        runtime, pair, drafts, Randomness(0), given.uniforms, is_replaced=is_replaced
-    )
-    return np.asarray(found.tokens)
+    return np.asarray(decide(runtime, pair_of(*given.pair), drafts, scheme, given.uniforms).tokens)
 
 
 @functools.cache

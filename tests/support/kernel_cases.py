@@ -20,12 +20,29 @@ from mdsd_opt.gpu import (
     Pair,
     Randomness,
     RowRates,
+    RowTokens,
     rates,
     verification,
     with_filters,
 )
 
 LOG2_E = math.log2(math.e)
+
+DTYPES: dict[str, Any] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+
+#: Kernels of rates by name, and what asks `acceptance_rates` for the same.
+RATES: dict[str, dict[str, str]] = {
+    "with_replacement": {},
+    "without_replacement": {"drafts": "without_replacement"},
+    "kseq": {"verifier": "kseq"},
+    "rrs": {"verifier": "rrs"},
+    "greedy": {"drafts": "greedy"},
+    "top_k": {"drafts": "top_k"},
+}
 
 Case = Callable[[PtxRuntime], bytes]
 
@@ -86,6 +103,21 @@ def pair_of(
         LOG2_E / temperature,
         LOG2_E / draft_temperature,
     )
+
+
+def decide(
+    runtime: PtxRuntime,
+    pair: Pair,
+    drafts: NDArray[np.int64],
+    scheme: str,
+    uniforms: NDArray[np.float64] | None = None,
+    with_rates: bool = False,
+) -> RowTokens:
+    """What the kernels decide; random numbers are those of a seed, where none are given."""
+    return verification.verify_rows(
+        runtime, pair, drafts, Randomness(1), uniforms, with_rates=with_rates,
+        is_replaced=scheme == "with_replacement",
+    )  # fmt: skip
 
 
 def _batches() -> list[tuple[NDArray[Any], NDArray[Any]]]:
@@ -160,15 +192,8 @@ def _verification(
         drafts[3, 1:] = -1
         uniforms = rng.random((rows.size, 4))
         uniforms[::2, 2] = 1.0 - 2.0**-53
-        result = verification.verify_rows(
-            runtime,
-            pair,
-            np.ascontiguousarray(drafts),
-            Randomness(0),
-            uniforms,
-            with_rates=with_rates,
-            is_replaced=scheme == "with_replacement",
-        )
+        drafts = np.ascontiguousarray(drafts)
+        result = decide(runtime, pair, drafts, scheme, uniforms, with_rates)
         found += result.tokens.tobytes() + result.is_bad.tobytes()
         if with_rates:
             good = result.is_bad == 0

@@ -30,11 +30,23 @@ class Table:
                     law = near(text) * np.exp(0.7 * rng.standard_normal(vocab_size))
                 self.laws[text] = law / law.sum()
 
+    @classmethod
+    def of(cls, vocab_size, depth, law):
+        """Laws by a function of texts, in Fractions."""
+        made = cls(np.random.default_rng(0), vocab_size, depth)
+        made.laws = {x: np.array([*map(Fraction, law(x))], dtype=object) for x in made.laws}
+        return made
+
     def __call__(self, text):
         return self.laws[tuple(text)]
 
     def probability(self, text):
         return prod(self(text[:n])[token] for n, token in enumerate(text))
+
+    def in_floats(self):
+        other = copy(self)
+        other.laws = {text: law.astype(float) for text, law in self.laws.items()}
+        return other
 
     def in_fractions(self, total=16):
         """Laws near these, of multiples of 1 / total: floats hold them exactly."""
@@ -45,6 +57,13 @@ class Table:
             counts[counts.argmax()] += total - counts.sum()
             other.laws[text] = np.array([Fraction(int(n), total) for n in counts], dtype=object)
         return other
+
+
+def pair(seed, vocab_size, depth, concentration=1.0, near=False):
+    """Target and draft, far from each other or near."""
+    rng = np.random.default_rng(seed)
+    draft = Table(rng, vocab_size, depth, concentration)
+    return Table(rng, vocab_size, depth, concentration, draft if near else None), draft
 
 
 def tuple_law(drafts, exact):

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from support import orders
 from support.published_rules import UniVer, spectr_gbv_code, spectr_gbv_masses
-from support.tables import Table, output_law, target_law, trees
+from support.tables import output_law, pair, target_law, trees
 
 import mdsd_opt as mo
 from mdsd_opt.cddlib_checks import optimum
 from mdsd_opt.decoding import get_rule, k_ary, tree_bound
 
 GREEDY = "greedy"
-LAST, FIRST = "drawn child last", "drawn child first"
 
 
 def tables(seed, vocab_size, depth):
-    rng = np.random.default_rng(seed)
-    draft = Table(rng, vocab_size, depth)
-    return Table(rng, vocab_size, depth).in_fractions(), draft.in_fractions()
+    return tuple(table.in_fractions() for table in pair(seed, vocab_size, depth))
+
+
+LAST, FIRST = "drawn child last", "drawn child first"
 
 
 def accepted_by(rule, seed, topology, vocab_size=3):
@@ -69,10 +69,8 @@ def test_the_order_of_tests_matters_from_two_levels_on():
 def test_univer_is_below_the_optimum_of_the_tree():
     gaps = []
     for seed in range(6):
-        target, draft = (
-            (lambda text, t=table: t(text).astype(np.float64)) for table in tables(seed, 3, 2)
-        )
-        best = tree_bound(target, draft, k_ary(2, 2), GREEDY)
+        model = (table.in_floats() for table in tables(seed, 3, 2))
+        best = tree_bound(*model, k_ary(2, 2), GREEDY)
         assert best.gap < 1e-9
         orders = (UniVer(), UniVer(LAST), UniVer(FIRST))
         gaps.append(best.lower - max(float(accepted_by(r, seed, k_ary(2, 2))) for r in orders))
@@ -203,11 +201,7 @@ def test_two_levels_need_no_trees_to_find_the_best_order(scheme):
     assert orders.Orders(*model, orders.one_level_on(*model)).accepted() == best
     hull = output_law(get_rule("traversal_hull"), *model)[1]
     assert hull == orders.Orders(*model, orders.by_mass).accepted() <= best
-    assert best <= tree_bound(*map(as_floats, model[:2]), *model[2:]).upper + 1e-9
-
-
-def as_floats(table):
-    return lambda text: table(text).astype(np.float64)
+    assert best <= tree_bound(*(x.in_floats() for x in model[:2]), *model[2:]).upper + 1e-9
 
 
 def test_no_order_that_is_blind_to_the_laws_after_the_children_is_the_best():
@@ -236,9 +230,7 @@ def test_no_order_that_is_blind_to_the_laws_after_the_children_is_the_best():
 
 
 def test_at_three_levels_the_order_that_is_best_for_two_may_be_behind():
-    rng = np.random.default_rng(17)
-    draft = Table(rng, 2, 3)
-    model = Table(rng, 2, 3, near=draft), draft, k_ary(2, 3), "with_replacement"
+    model = *pair(17, 2, 3, near=True), k_ary(2, 3), "with_replacement"
     ahead, by_mass, best = (
         orders.Orders(*model, order).accepted()
         for order in (orders.one_level_on(*model), orders.by_mass, None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from support.tables import Table, trees
+from support.tables import Table, output_law, pair, target_law
 
 import mdsd_opt as mo
 from mdsd_opt import decoding
@@ -26,35 +26,12 @@ def logits_of(table: Any) -> Any:
 
 @pytest.fixture
 def models() -> tuple[Table, Table]:
-    rng = np.random.default_rng(3)
-    draft = Table(rng, 3, LENGTH + 3)
-    return Table(rng, 3, LENGTH + 3, near=draft), draft
-
-
-def exact(target: Table, draft: Table, topology: Any) -> tuple[float, dict[tuple[int, ...], float]]:
-    """Mean number of accepted drafts, and law of the texts of two tokens, summed over all trees."""
-    mean, law = 0.0, Counter[tuple[int, ...]]()
-    for root, chance in trees(draft, topology, "without_replacement"):
-        for node in root.walk():
-            node.target = target(node.tokens)
-        for stop in get_rule("race").stops(root):
-            mean += chance * stop.probability * stop.node.depth
-            for token, mass in enumerate(stop.law):
-                text = (*stop.node.tokens, token)
-                if len(text) >= 2:
-                    law[text[:2]] += chance * stop.probability * mass
-                else:
-                    for last, p in enumerate(target(text)):
-                        law[*text, last] += chance * stop.probability * mass * p
-    return mean, law
+    return pair(3, 3, LENGTH + 3, near=True)
 
 
 def test_the_law_of_trees_is_the_target_s_exactly(models: tuple[Table, Table]) -> None:
-    target, draft = models
-    _, law = exact(target, draft, k_ary(2, 2))
-    for first, p in enumerate(target(())):
-        for second, q in enumerate(target((first,))):
-            assert law[first, second] == pytest.approx(p * q, abs=1e-10)
+    law, _ = output_law(get_rule("race"), *models, k_ary(2, 2), "without_replacement")
+    np.testing.assert_allclose(law, target_law(models[0], 3), rtol=0, atol=1e-10)
 
 
 class SameNoise(Race):
@@ -96,7 +73,7 @@ def of_many_seeds(rule: type[Race], target: Table, draft: Table) -> tuple[float,
 def test_drawn_by_seeds_it_follows_the_target_and_accepts_as_enumerated(
     models: tuple[Table, Table],
 ) -> None:
-    mean, _ = exact(*models, k_ary(2, 2))
+    _, mean = output_law(get_rule("race"), *models, k_ary(2, 2), "without_replacement")
     p_value, accepted = of_many_seeds(Race, *models)
     assert p_value > 1e-4
     assert abs(accepted - mean) < 4 / np.sqrt(1_000)  # the number lies in [0, 2]

@@ -22,11 +22,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "theory" / "trees.md"
 
 def tables(vocab_size: int, laws: Callable[[tuple[int, ...]], tuple[list, list]]) -> Laws:
     """Target and draft after texts of up to two tokens."""
-    made = tuple(Table(np.random.default_rng(0), vocab_size, 2) for _ in "pq")
-    for text in made[0].laws:
-        for one, law in zip(made, laws(text), strict=True):
-            one.laws[text] = np.array([F(x) for x in law], dtype=object)
-    return made
+    target, draft = (Table.of(vocab_size, 2, lambda text, n=n: laws(text)[n]) for n in (0, 1))
+    return target, draft
 
 
 def rare_child(vocab_size: int, drafted: F) -> Laws:
@@ -58,8 +55,7 @@ def nested(num_drafts: int, roots: tuple[F, F], drafted: F) -> Laws:
 
 
 def bounds(laws: Laws, num_drafts: int) -> tuple[float, float]:
-    target, draft = (lambda text, one=one: one(text).astype(float) for one in laws)
-    found = tree_bound(target, draft, k_ary(num_drafts, 2), tolerance=1e-9)
+    found = tree_bound(*(x.in_floats() for x in laws), k_ary(num_drafts, 2), tolerance=1e-9)
     return found.lower, found.upper
 
 
@@ -83,9 +79,7 @@ def test_a_rare_child_below_three_tokens(rule: str, accepted: F) -> None:
 
 
 def test_from_the_root_down_no_rule_sees_the_rare_child() -> None:
-    target, draft = rare_child(3, F(1, 4))
-    for one in (target, draft):
-        one.laws = {text: law.astype(float) for text, law in one.laws.items()}
+    target, draft = (x.in_floats() for x in rare_child(3, F(1, 4)))
     for rule in ("optimal", "rrs", "kseq"):
         _, accepted = output_law(get_rule(rule), target, draft, k_ary(2, 2), "with_replacement")
         assert accepted == pytest.approx(23 / 16, abs=1e-9)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count, product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from support.tables import Table, output_law
+from support.tables import output_law, pair, trees
 from support.tree_programme import whole_programme
 
 import mdsd_opt as mo
@@ -30,11 +31,7 @@ UNEVEN = Topology({(): 3, (0,): 2, (1,): 1}, "3 | 2-1-0")
 DEEP = Topology({(): 2, (0,): 2, (0, 0): 1, (1,): 1}, "three levels, uneven")
 LAST_GOES_ON = Topology({(): 2, (1,): 2}, "second goes on")
 
-
-def tables(seed, vocab_size, depth):
-    rng = np.random.default_rng(seed)
-    draft = Table(rng, vocab_size, depth, 0.6)
-    return Table(rng, vocab_size, depth, 0.6, near=draft), draft
+tables = partial(pair, concentration=0.6, near=True)
 
 
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "top_k"])
@@ -145,8 +142,6 @@ def test_the_bounds_do_not_trust_the_solver(monkeypatch):
 @pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement", "greedy"])
 def test_the_first_text_of_an_order_that_a_tree_holds(scheme):
     """Against all trees, drawn one by one."""
-    from support.tables import trees
-
     target, draft = tables(3, 3, 3)
     texts = TextTree(target, 3)
     number = {(): 0}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
-from support.tables import Table, dynamic_trees, output_law, target_law, trees
+from support.tables import dynamic_trees, output_law, pair, target_law, trees
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import (
@@ -18,7 +18,7 @@ from mdsd_opt.decoding import (
     rule_names,
     tree_optimum,
 )
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.trees import Stop, Topology, rules
 from mdsd_opt.trees.rules import Traversal
 from mdsd_opt.verifiers import Uniforms
@@ -28,11 +28,7 @@ UNEVEN = Topology({(): 3, (0,): 2, (1,): 1, (0, 0): 1}, "uneven")
 TWO_AT_FIRSTS = Topology({(): 2, (0,): 2, (1,): 2, (0, 0): 2, (1, 0): 2}, "2x3 below firsts")
 LAST_GOES_ON = Topology({(): 2, (1,): 2}, "last goes on")
 
-
-def tables(seed, vocab_size, depth, near=False):
-    rng = np.random.default_rng(seed)
-    draft = Table(rng, vocab_size, depth, concentration=0.7)
-    return Table(rng, vocab_size, depth, 0.7, near=draft if near else None), draft
+tables = partial(pair, concentration=0.7)
 
 
 def check_lossless(rule, seed, vocab_size, topology, scheme):
@@ -115,15 +111,6 @@ def test_block_verification_is_lossless(scheme, vocab_size, depth):
     )
     target, draft = tables(0, vocab_size, depth)
     assert accepted == pytest.approx(block_verification(target, draft, depth), abs=1e-12)
-
-
-def test_block_verification_of_a_draft_equal_to_the_target():
-    _, draft = tables(0, 3, 2)
-    law, accepted = output_law(
-        get_rule("block_verification"), draft, draft, k_ary(1, 2), "with_replacement"
-    )
-    np.testing.assert_allclose(law, target_law(draft, 3), rtol=0, atol=1e-12)
-    assert accepted == pytest.approx(2.0, abs=1e-12)
 
 
 def test_block_verification_refuses_what_is_no_single_path():
@@ -217,19 +204,6 @@ def test_no_rule_beats_the_tree_optimum(scheme, seed):
     assert means["level_sequential"] >= means["traversal_hull"] - 1e-12
     assert means["traversal_hull"] >= means["optimal"] - 1e-12
     assert means["traversal"] >= means["rrs"] - 1e-12
-
-
-def test_the_tree_optimum_of_one_level_and_of_one_path():
-    target, draft = tables(4, 3, 2)
-    drafts = mo.WithReplacement(draft(()), 3)
-    best = mo.solve(mo.TransportProblem(target(()), drafts)).acceptance_rate
-    assert tree_optimum(target, draft, k_ary(3, 1)) == pytest.approx(best, abs=1e-9)
-    for depth in (2, 3):
-        assert tree_optimum(target, draft, k_ary(1, depth)) == pytest.approx(
-            block_verification(target, draft, depth), abs=1e-9
-        )
-    with pytest.raises(ProblemTooLarge, match="texts"):
-        tree_optimum(lambda w: np.full(99, 1 / 99), lambda w: np.full(99, 1 / 99), k_ary(2, 2))
 
 
 def test_verify_draws_from_the_ways_to_end():

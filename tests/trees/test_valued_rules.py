@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support import oracles
-from support.tables import Table, dynamic_trees, output_law, target_law, trees
+from support.tables import dynamic_trees, output_law, pair, target_law, trees
 
 import mdsd_opt as mo
 from mdsd_opt.decoding import (
@@ -247,12 +247,6 @@ def test_groups_of_similar_ratio_do_for_the_decision(monkeypatch):
         )
 
 
-def tables(seed, vocab_size, depth, near=False):
-    rng = np.random.default_rng(seed)
-    draft = Table(rng, vocab_size, depth, concentration=0.7)
-    return Table(rng, vocab_size, depth, 0.7, near=draft if near else None), draft
-
-
 def steep(topology):
     """Values that make every rule try drafts first, not in draw order."""
     return {
@@ -289,7 +283,7 @@ def test_outputs_follow_the_target_exactly(name, scheme, vocab_size, tree):
     if name == "traversal" and scheme not in SCHEMES:
         return
     deep = tree.max_depth if isinstance(tree, DynamicTree) else tree.depth
-    target, draft = (table.in_fractions() for table in tables(1, vocab_size, deep))
+    target, draft = (table.in_fractions() for table in pair(1, vocab_size, deep, 0.7))
     found = None if isinstance(tree, DynamicTree) else trees(draft, tree, scheme, steep(tree))
     law, accepted = output_law(get_rule(name), target, draft, tree, scheme, found)
     assert law.tolist() == target_law(target, deep + 1).tolist()
@@ -302,7 +296,7 @@ def test_growing_trees_are_lossless_for_values_known_before_the_draws(name, sche
     """Values of what grew are not, where draws that coincide decide it, nor values of tokens."""
     either = np.array([[0.0, 0.0], [0.8, 0.0], [0.4, 0.4]])
     tree = DynamicTree(6, num_drafts=2, max_depth=3, rates=either)
-    target, draft = tables(8, 3, 3)
+    target, draft = pair(8, 3, 3, 0.7)
     found = list(dynamic_trees(draft, tree, scheme))
 
     def valued(values):
@@ -381,9 +375,7 @@ def test_uneven_trees_are_near_the_optimum(scheme, vocab_size, topology):
     """As close as traversal or closer; an even split was up to ten times as far."""
     gaps = {name: [] for name in (*HULL_RULES, "traversal")}
     for seed in range(4):
-        rng = np.random.default_rng(seed)
-        draft = Table(rng, vocab_size, topology.depth)
-        target = Table(rng, vocab_size, topology.depth, near=draft)
+        target, draft = pair(seed, vocab_size, topology.depth, near=True)
         best = tree_optimum(target, draft, topology, scheme)
         drawn = list(trees(draft, topology, scheme))
         for name, found in gaps.items():

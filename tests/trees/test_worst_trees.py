@@ -23,24 +23,20 @@ WORST = {
 }  # fmt: skip
 
 
-def table(first: tuple[F, ...], dtype: type) -> Table:
+def table(first: tuple[F, ...]) -> Table:
     """Laws of two tokens after texts of up to two."""
-    made = Table(np.random.default_rng(0), 2, 2)
     heads = dict(zip([(), (0,), (1,)], first, strict=True))
-    for text in made.laws:
-        x = heads.get(text, F(1, 2))
-        made.laws[text] = np.array([x, 1 - x], dtype=object).astype(dtype)
-    return made
+    return Table.of(2, 2, lambda text: [heads.get(text, F(1, 2)), 1 - heads.get(text, F(1, 2))])
 
 
 @pytest.mark.parametrize("rule", WORST)
 def test_instances_lose_what_is_told(rule: str) -> None:
     tree, p, q = WORST[rule]
     q = p if q is None else q
-    target, draft = table(p, object), table(q, object)
+    target, draft = table(p), table(q)
     law, accepted = output_law(get_rule(rule), target, draft, tree, "with_replacement")
     assert np.array_equal(law, target_law(target, 3))  # lossless, exactly
-    best = tree_bound(table(p, float), table(q, float), tree, tolerance=1e-9)
+    best = tree_bound(target.in_floats(), draft.in_floats(), tree, tolerance=1e-9)
     assert best.upper <= 2 + 1e-9
     told = worst_case(rule, 2, levels=2)
     assert told.at_least == pytest.approx(best.lower - float(accepted), abs=1e-6)
@@ -110,24 +106,21 @@ def test_traversal_loses_more_without_replacement() -> None:
         (): [(12, 12, 0), (5, 12, 7)], (0,): [(2, 10, 12), (8, 4, 12)],
         (1,): [(9, 0, 15), (3, 6, 15)], (2,): [(14, 4, 6), (10, 4, 10)],
     }  # fmt: skip
-    laws = [Table(np.random.default_rng(0), 3, 2) for _ in "pq"]
-    for side, one in enumerate(laws):
-        for text in one.laws:
-            law = counts.get(text, [(8, 8, 8)] * 2)[side]
-            one.laws[text] = np.array([F(n, 24) for n in law], dtype=object)
+    even = [(8, 8, 8)] * 2
+    laws = [
+        Table.of(3, 2, lambda text, side=side: [F(n, 24) for n in counts.get(text, even)[side]])
+        for side in (0, 1)
+    ]
     rule, scheme = get_rule("traversal"), "without_replacement"
     _, accepted = output_law(rule, *laws, k_ary(2, 2), scheme)
     assert accepted == F(583, 408)
-    in_floats = (lambda text, one=one: one(text).astype(float) for one in laws)
-    best = tree_bound(*in_floats, k_ary(2, 2), scheme, tolerance=1e-9)
+    best = tree_bound(*(x.in_floats() for x in laws), k_ary(2, 2), scheme, tolerance=1e-9)
     assert best.lower - float(accepted) == pytest.approx(0.571078, abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_the_foremost_path_is_refused_a_quarter_where_p_is_q(size: int) -> None:
-    table = Table(np.random.default_rng(0), size, 1)
-    for text in table.laws:
-        table.laws[text] = np.array([F(1, size)] * size, dtype=object)
+    table = Table.of(size, 1, lambda text: [F(1, size)] * size)
     _, accepted = output_law(
         get_rule("greedy_multi_path"), table, table, whole_paths(2, 1), "with_replacement"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from fractions import Fraction
 from itertools import product
 
@@ -102,21 +103,26 @@ def law_and_acceptance(verifier: Verifier, case: Case) -> tuple[list[Fraction], 
     return output, accepted
 
 
-# --- fixed problems of six tokens: zeros on both sides, a tie, a token that is hardly drafted ---
-
-
 # --- figures from elsewhere ---
 
 
 @pytest.mark.parametrize("name", sorted(known_problems()))
 def test_figures_known_from_elsewhere(name: str) -> None:
     known = known_problems()[name]
+    sets = known.problem.drafts.law(True).support_law().masses()
+    assert known.optimum == oracles.optimum_over_subsets(known.problem.exact_target, dict(sets))
     for verifier, value in known.known.items():
         assert matches(verifiers.get(verifier).acceptance_rate(known.problem), value)
-    assert known.optimum is not None
     if known.problem.drafts.count_tuples() <= 1000:
         reached = verifiers.get("lp").enumerated_acceptance_rate(known.problem, exact=True)
         assert reached == known.optimum
+
+
+def test_quoted_values_match_to_their_digits() -> None:
+    assert matches(0.82585, Decimal("0.8258"))
+    assert not matches(0.82586, Decimal("0.8258"))
+    assert matches(Fraction(1, 3), Fraction(1, 3))
+    assert not matches(0.3333333, Fraction(1, 3))
 
 
 @given(problem=problems(("with_replacement",), max_vocab=5, max_drafts=5))
