@@ -17,7 +17,6 @@ import mdsd_opt as mo
 from mdsd_opt.drafts import ProductForm, product_form
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import threshold_subset
-from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted, ladder
 from mdsd_opt.verifiers.optimal.ladder import (
     NUM_LEVELS,
@@ -223,25 +222,6 @@ class TestThresholdSubset:
 
 
 class TestBatches:
-    def test_positions_by_position(self) -> None:
-        rng = np.random.default_rng(0)
-        p = rng.dirichlet(np.full(300, 0.3), size=6)
-        q = rng.dirichlet(np.full(300, 0.3), size=(6, 3))
-        drafts = np.array([[rng.choice(300, p=model) for model in row] for row in q])
-        uniforms = rng.random((6, 4))
-        verifier = Optimal()
-        expected = [
-            verifier.verify(mo.TransportProblem(p[n], mo.IndependentDrafts(q[n])), drafts[n],
-                            Uniforms(*uniforms[n]))
-            for n in range(6)
-        ]  # fmt: skip
-        for threads in (1, 4):
-            found = verifier.verify_batch(
-                p, q, drafts, uniforms, scheme="independent", num_threads=threads
-            )
-            assert found.tokens.tolist() == [verdict.token for verdict in expected]
-            assert found.accepted.tolist() == [verdict.accepted for verdict in expected]
-
     @pytest.mark.parametrize("shape", [(2, 4), (2, 0, 4), (3, 2, 4), (2, 2, 5)])
     def test_shapes_that_do_not_fit_are_told(self, shape: tuple[int, ...]) -> None:
         rows = np.full((2, 4), 0.25)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from fractions import Fraction
 from functools import cache
 from typing import Any, ClassVar
@@ -157,10 +156,6 @@ class TestOptimal:
     def test_the_gap_is_checked(self) -> None:
         with pytest.raises(ValueError, match="gap is -1"):
             Optimal(gap=-1)
-
-    def test_a_certified_rate_is_a_float_with_a_gap(self) -> None:
-        copied = pickle.loads(pickle.dumps(CertifiedRate(0.25, 1e-7)))
-        assert (copied, copied.gap) == (0.25, 1e-7)
 
 
 class NeighbourDrafts(DraftScheme):

@@ -150,24 +150,6 @@ def test_batches_have_the_bound() -> None:
     assert rates == pytest.approx(wanted, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("p", "q"),
-    [
-        ([1.0], [1.0]),
-        ([0.5, 0.5], [0.5, 0.5]),
-        ([0.25] * 4, [0.25] * 4),
-        ([1.0, 0.0], [0.0, 1.0]),
-        ([0.0, 1.0, 0.0], [0.0, 1.0, 0.0]),
-    ],
-)
-@pytest.mark.parametrize("num_drafts", [1, 2, 7])
-def test_races_on_the_edges(p: list[float], q: list[float], num_drafts: int) -> None:
-    problem = TransportProblem(p, WithoutReplacement(q, num_drafts))
-    rate = VERIFIER.acceptance_rate(problem)
-    assert rate == pytest.approx(float(p == q), abs=1e-12)
-    assert VERIFIER.output_law(problem) == pytest.approx(p, abs=1e-12)
-
-
 # --- what rules lose at most ---
 
 DIGITS = {  # K: rrs, kseq, race, SpecTr-GBV against the optimum with replacement

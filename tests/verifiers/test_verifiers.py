@@ -33,12 +33,6 @@ from mdsd_opt.verifiers.lp import LinearProgramme
 OPTIMAL = ("optimal", "lp", "greedy", "spechub")
 
 
-def test_the_table_holds_every_verifier() -> None:
-    assert [*TABLE] == [*verifiers.names()]
-    for name in verifiers.names():
-        assert verifiers.get(name).name == name
-
-
 def check_exactly(verifier: Verifier, problem: TransportProblem) -> None:
     """Output law equal to the target, and acceptance as claimed."""
     target = [float(x) for x in problem.exact_target]
