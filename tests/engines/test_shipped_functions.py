@@ -43,7 +43,8 @@ def installed(name: str) -> engines.Engine:
 
 
 #: An interpreted kernel takes its time, the more so beside other work.
-DRIVEN: dict[str, Any] = {"method": "driven", "seconds": 1800.0}
+LIMIT = {"seconds": 1800.0}
+DRIVEN: dict[str, Any] = {"method": "driven", **LIMIT}
 
 
 def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7), checks: int = 20) -> Any:
@@ -63,10 +64,10 @@ def of_one_draft(engine: engines.Engine, vocab_size: int, checks: int = 20) -> A
 def test_the_default_audit_of_one_token(name: str) -> None:
     engine = installed(name)
     trials = 500 if name == "sglang" else 3_000
-    report = mo.audit(engine, ORDINARY, 0, trials, edge_probes=64)
+    report = mo.audit(engine, ORDINARY, 0, trials, edge_probes=64, **LIMIT)
     assert report.clean, report.verdict
     assert report.num_edge_probes > 0
-    report = mo.audit(engine, WITH_ZEROS, 0, trials, edge_probes=64)
+    report = mo.audit(engine, WITH_ZEROS, 0, trials, edge_probes=64, **LIMIT)
     assert report.clean == (ZEROS[name] == 0), report.verdict
     if ZEROS[name]:
         assert (report.verdict_class, report.method) == ("edge", "driven")
