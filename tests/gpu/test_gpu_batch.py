@@ -161,24 +161,21 @@ class TestWithoutDevice:
         with pytest.raises(gpu_runtime.NoDevice, match="pip install 'cupy"):
             mo.acceptance_rates([0.0, 2.0], [2.0, 0.0], device="gpu")
 
-    def test_no_driver(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pretend(monkeypatch, self.runtime(RuntimeError("cudaErrorInsufficientDriver")))
-        with pytest.raises(gpu_runtime.NoDevice, match=r"cudaErrorInsufficientDriver.*driver"):
-            gpu_runtime.require_device("a plan")
-
-    def test_no_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pretend(monkeypatch, self.runtime(0))
-        with pytest.raises(gpu_runtime.NoDevice, match="CUDA_VISIBLE_DEVICES"):
-            gpu_runtime.require_device("a plan")
-
-    def test_too_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pretend(monkeypatch, self.runtime(1, "75"))
-        with pytest.raises(gpu_runtime.NoDevice, match=r"7\.5.*8\.0"):
-            gpu_runtime.require_device("a plan")
-
-    def test_too_little_shared_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pretend(monkeypatch, self.runtime(1, "86", memory=65_536))
-        with pytest.raises(gpu_runtime.NoDevice, match="65536 bytes of shared memory"):
+    @pytest.mark.parametrize(
+        ("found", "said"),
+        [
+            ((RuntimeError("cudaErrorInsufficientDriver"),), "cudaErrorInsufficientDriver.*driver"),
+            ((0,), "CUDA_VISIBLE_DEVICES"),
+            ((1, "75"), r"7\.5.*8\.0"),
+            ((1, "86", 65_536), "65536 bytes of shared memory"),
+        ],
+        ids=["no driver", "no device", "too old", "too little shared memory"],
+    )
+    def test_what_is_missing_is_told(
+        self, monkeypatch: pytest.MonkeyPatch, found: tuple[Any, ...], said: str
+    ) -> None:
+        self.pretend(monkeypatch, self.runtime(*found))
+        with pytest.raises(gpu_runtime.NoDevice, match=said):
             gpu_runtime.require_device("a plan")
 
     def test_shared_memory_of_small_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:

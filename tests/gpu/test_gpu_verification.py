@@ -521,18 +521,6 @@ class TestBatch:
         )
         assert single.tokens == found.tokens[0, 0]
 
-    def test_accepts_as_often_as_the_optimum(self) -> None:
-        """4000 decisions: three standard errors are 0.024 at most, with a false alarm in 370."""
-        target, draft = near_rows(1, 30, seed=3)
-        trials = 4000
-        drafts = np.random.default_rng(4).choice(30, (trials, 2), p=mo.softmax(draft[0]))
-        pair = [np.broadcast_to(x, (trials, 30)) for x in (target, draft)]
-        found = verify_batch(*pair, drafts, rng=5)
-        best = mo.acceptance_rates(target[0], draft[0], 2)
-        assert abs(found.accepted.mean() - best) < 0.024
-        law = dict(enumerate(mo.softmax(target[0])))
-        assert chi_square.p_value(found.tokens.tolist(), law) > 1e-3
-
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
