@@ -311,21 +311,18 @@ def test_one_grammar_for_all_tokens() -> None:
 
 def test_prove_is_a_verb(run_cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
-    done = run_cli("prove", f"{WR}(2) >= {WR}(1)", "-V", "2", "--proof", str(path))
-    assert done.returncode == 0
-    assert "PROVED" in done.stdout
+    proved = ("prove", f"{WR}(2) >= {WR}(1)", "-V", "2", "--proof", str(path))
+    assert "PROVED" in run_cli.shown(*proved)
     assert check(json.loads(path.read_text()), tmp_path / "copy.json")
-    odd = run_cli("prove", "p0 >= q0**3", "-V", "2", "--given", "q0 >= 1/2", "--json")
-    assert odd.returncode == 1
-    assert json.loads(odd.stdout)["verdict"] == "refuted"
+    odd = ("prove", "p0 >= q0**3", "-V", "2", "--given", "q0 >= 1/2")
+    assert run_cli.document(*odd, code=1)["verdict"] == "refuted"
     for verb, verdict in (("prove", "PROVED"), ("search", "HELD")):
-        given = run_cli(verb, "p0 >= 1/3", "-V", "2", "--given", "p0 >= 1/2")
+        asked = (verb, "p0 >= 1/3", "-V", "2", "--given", "p0 >= 1/2")
+        given = run_cli(*asked).stdout
         assert f"p0 >= 1/3, given p0 >= 1/2{', V = 2:' if verb == 'prove' else ', on'}" in (
-            given.stdout.removeprefix("HELD: ")
+            given.removeprefix("HELD: ")
         )
-        assert verdict in given.stdout
-        shown = run_cli(verb, "p0 >= 1/3", "-V", "2", "--given", "p0 >= 1/2", "--csv")
-        assert "\np0 >= 1/3,p0 >= 1/2," in shown.stdout
-    stuck = run_cli("prove", "greedy(2) >= 1 - 1", "-V", "2")
-    assert stuck.returncode == 3
-    assert "not provable here" in stuck.stdout
+        assert verdict in given
+        assert "\np0 >= 1/3,p0 >= 1/2," in run_cli(*asked, "--csv").stdout
+    stuck = run_cli.shown("prove", "greedy(2) >= 1 - 1", "-V", "2", code=3)
+    assert "not provable here" in stuck

@@ -96,5 +96,5 @@ def test_the_command_line_writes_it(run_cli: Any, tmp_path: Path) -> None:
     mo.save_problem(mo.TransportProblem(P, SCHEMES["without"]), tmp_path / "p.json")
     proof = tmp_path / "proof.json"
     chosen = ("--method", "subset_selection", "--proof", proof)
-    assert run_cli("solve", tmp_path / "p.json", *chosen).returncode == 0
+    run_cli.shown("solve", tmp_path / "p.json", *chosen)
     assert checked(json.loads(proof.read_text()), tmp_path).returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from fractions import Fraction
 from typing import Any
@@ -86,31 +85,26 @@ def test_a_float_is_never_a_silent_fraction() -> None:
 
 
 def test_search_is_a_verb(run_cli: Any) -> None:
-    done = run_cli("search", "p0 >= q0**3", "--vocab-size", "3", "--json")
-    assert done.returncode == 1
-    found = json.loads(done.stdout)
+    found = run_cli.document("search", "p0 >= q0**3", "--vocab-size", "3", code=1)
     assert found["verdict"] == "refuted"
     p, q = (tuple(map(F, found["counterexample"][name])) for name in ("p", "q"))
     assert q[0] ** 3 - p[0] == F(found["counterexample"]["fails_by"]) > 0
-    true = run_cli("search", "without_replacement(2) >= with_replacement(2)", "--trials", "60")
-    assert true.returncode == 3
-    assert "HELD" in true.stdout
-    assert re.search(r"on [12]\d\d laws of 3 tokens, which settles nothing", true.stdout)
-    assert "nearest to failing, with 0 left, at" in true.stdout
-    bad = run_cli("search", "p0 >")
-    assert bad.returncode == 2
-    assert "is not readable" in bad.stderr
+    claim = "without_replacement(2) >= with_replacement(2)"
+    true = run_cli.shown("search", claim, "--trials", "60", code=3)
+    assert "HELD" in true
+    assert re.search(r"on [12]\d\d laws of 3 tokens, which settles nothing", true)
+    assert "nearest to failing, with 0 left, at" in true
+    assert "is not readable" in run_cli.refusal("search", "p0 >")
 
 
 def test_condition_is_a_verb(run_cli: Any) -> None:
     pytest.importorskip("cdd")
-    asked = ("--vocab-size", "3", "-k", "2", "--draft", "1/6,1/3,1/2", "--json")
-    done = run_cli("condition", "p0 >= 1/36", "p1 >= 1/9", "p2 >= 1/4", *asked)
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["counterexample"]["kind"] == "too weak"
+    asked = ("--vocab-size", "3", "-k", "2", "--draft", "1/6,1/3,1/2")
+    single = ("condition", "p0 >= 1/36", "p1 >= 1/9", "p2 >= 1/4")
+    found = run_cli.document(*single, *asked, code=1)
+    assert found["counterexample"]["kind"] == "too weak"
     pairs = ("p0 + p1 >= 1/4", "p0 + p2 >= 4/9", "p1 + p2 >= 25/36")
-    done = run_cli("condition", "p0 >= 1/36", "p1 >= 1/9", "p2 >= 1/4", *pairs, *asked)
-    assert done.returncode == 0
+    run_cli.document(*single, *pairs, *asked)
 
 
 def test_facets_of_cone_and_polytope_are_told_apart() -> None:
@@ -124,7 +118,7 @@ def test_facets_of_cone_and_polytope_are_told_apart() -> None:
 def test_the_list_has_kinds_apart_and_proofs(run_cli: Any) -> None:
     from pathlib import Path
 
-    text = run_cli("check").stdout
+    text = run_cli.shown("check")
     known = cddlib_checks.conjectures().values()
     places = [text.index(heading) for heading in ("THEOREMS", "REFUTED CLAIMS")]
     assert places == sorted(places)

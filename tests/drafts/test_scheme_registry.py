@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -93,14 +92,12 @@ def test_comparison_command_line_and_decoding(scheme: str, run_cli: Any, tmp_pat
     means = [x.acceptance.mean for x in compared.rates]
     assert means[0] == pytest.approx(means[1], abs=1e-6)
     np.savez(tmp_path / "mine.npz", target=target, draft=draft)
-    done = run_cli("rates", tmp_path / "mine.npz", "--schemes", f"{TWIN},{scheme}", "-k", "2",
-                   "--verifiers", "optimal", "--json")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = {row["scheme"]: row["mean"] for row in json.loads(done.stdout)["rows"]}
+    found = run_cli.document("rates", tmp_path / "mine.npz", "--schemes", f"{TWIN},{scheme}",
+                             "-k", "2", "--verifiers", "optimal")  # fmt: skip
+    rows = {row["scheme"]: row["mean"] for row in found["rows"]}
     assert rows[scheme] == pytest.approx(rows[TWIN], abs=1e-6)
-    done = run_cli("audit", "--verifier", "optimal", "--scheme", scheme,
-                   "--vocab-size", "8", "--trials", "2000", "--detect", "0.5")  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_cli.shown("audit", "--verifier", "optimal", "--scheme", scheme,
+                  "--vocab-size", "8", "--trials", "2000", "--detect", "0.5")  # fmt: skip
     assert scheme_maker(scheme)(np.array([0.5, 0.5]), 1).num_drafts == 1
 
 

@@ -203,8 +203,7 @@ def test_options_of_any_name_are_passed_on() -> None:
 
 def test_the_command_line_runs_and_certifies_it(module: str, tmp_path: Path, run_cli: Any) -> None:
     mo.save_problem(PROBLEM, tmp_path / "problem.json")
-    done = run_cli("solve", "problem.json", "--method", f"{module}:METHOD", "--json")
-    (row,) = json.loads(done.stdout)["methods"]
+    (row,) = run_cli.document("solve", "problem.json", "--method", f"{module}:METHOD")["methods"]
     assert row["method"] == "trial"
     assert row["valid"]
     assert row["acceptance_rate"] == pytest.approx(mo.solve(PROBLEM).acceptance_rate)

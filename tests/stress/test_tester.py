@@ -19,10 +19,11 @@ def test_exact_answers_are_those_of_the_oracles(seed):
     rng = np.random.default_rng(seed)
     numbers = rng.integers(0, 5, (3, 4)) + np.eye(3, 4, dtype=int)
     p, q, r = (rational(row.tolist()) for row in numbers)
+    both = oracles.independent([q.exact, r.exact])
     for contained, law in (
         (reference.with_replacement(q, 3), oracles.with_replacement(q.exact, 3)),
         (reference.without_replacement(q, 2), oracles.without_replacement(q.exact, 2)),
-        (reference.independent([q, r]), oracles.independent([q.exact, r.exact])),
+        (reference.of_law(both, 4), both),
     ):
         assert reference.optimum(p, contained) == oracles.optimum_by_flow(p.exact, law)
         for h, found in enumerate(contained):

@@ -61,9 +61,9 @@ def top_k(q: Sequence[Fraction], k: int) -> Law:
     return {likeliest(q, k): Fraction(1)}
 
 
-def greedy(q: Sequence[Fraction], k: int) -> Law:
-    """The k - 1 likeliest, then one of the rest in proportion to q."""
-    fixed = likeliest(q, k - 1)
+def greedy(q: Sequence[Fraction], k: int, fixed: tuple[int, ...] | None = None) -> Law:
+    """The k - 1 likeliest, or those that are told, then one of the rest in proportion to q."""
+    fixed = likeliest(q, k - 1) if fixed is None else fixed
     rest = [i for i in range(len(q)) if q[i] > 0 and i not in fixed]
     if not rest:
         return {fixed: Fraction(1)}

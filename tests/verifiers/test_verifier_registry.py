@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,27 +128,21 @@ class TestOneFile:
         check_audits("first_only")
         assert "first_only" in rule_names()
         assert isinstance(get_rule("first_only"), TopDown)
-        done = run_cli("rates", logits_file(tmp_path), "--verifiers", "all", "-k", "2", "--json")
-        assert done.returncode == 0, done.stderr
-        rows = json.loads(done.stdout)["rows"]
+        asked = ("rates", logits_file(tmp_path), "--verifiers", "all", "-k", "2")
+        rows = run_cli.document(*asked)["rows"]
         rates = {x["verifier"]: x["mean"] for x in rows if x["scheme"] == "with_replacement"}
         assert rates["first_only"] == pytest.approx(rates[TWIN], abs=1e-14)
-        done = run_cli("audit", "--verifier", "first_only", "--trials", "2000", "--detect", "1")
-        assert done.returncode == 0, done.stdout + done.stderr
-        done = run_cli("rates", "--verifiers", "first")
-        assert done.returncode == 2
-        assert "first_only" in done.stderr
+        run_cli.shown("audit", "--verifier", "first_only", "--trials", "2000", "--detect", "1")
+        assert "first_only" in run_cli.refusal("rates", "--verifiers", "first")
 
     def test_by_module_and_attribute(self, spec: str, run_cli: Any, tmp_path: Path) -> None:
         check_batches(spec)
         check_audits(spec)
         assert isinstance(get_rule(spec), TopDown)
         assert "first_only" not in verifiers.names()
-        done = run_cli("rates", logits_file(tmp_path), "--verifiers", f"optimal,{spec}", "--csv")
-        assert done.returncode == 0, done.stderr
-        assert f"with_replacement,2,{spec}," in done.stdout
-        done = run_cli("audit", "--verifier", spec, "--trials", "2000", "--detect", "1")
-        assert done.returncode == 0, done.stdout + done.stderr
+        asked = ("rates", logits_file(tmp_path), "--verifiers", f"optimal,{spec}", "--csv")
+        assert f"with_replacement,2,{spec}," in run_cli.shown(*asked)
+        run_cli.shown("audit", "--verifier", spec, "--trials", "2000", "--detect", "1")
 
     def test_as_an_object(self, spec: str) -> None:
         check_batches(verifiers.get(spec))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
+from support import oracles
 
 import mdsd_opt as mo
 from stress import reference
@@ -55,7 +56,7 @@ def check(rng: np.random.Generator, tally: Tally) -> None:
                 ) as trial:
                     rate = float(rates[n, c])
                     if is_bound:
-                        best = _optimum(_with_replacement)(p, q, k)
+                        best = _optimum(reference.with_replacement)(p, q, k)
                         trial.that(
                             0 <= rate <= float(best) + tolerance,
                             f"bound {rate!r} above the optimum {float(best)!r}",
@@ -98,25 +99,11 @@ Column = Callable[[Weights, Weights, int], Fraction]
 Contained = Callable[[Weights, int], reference.Subsets]
 
 
-def _with_replacement(q: Weights, k: int) -> reference.Subsets:
-    return reference.with_replacement(q, k)
+def _of(law: Callable[..., oracles.Law]) -> Contained:
+    return lambda q, k: reference.of_law(law(q.exact, k), q.size)
 
 
-def _likeliest(q: Weights, count: int) -> list[int]:
-    return sorted(q.support, key=lambda i: (-q.numerators[i], i))[:count]
-
-
-def _top_k(q: Weights, k: int) -> reference.Subsets:
-    return reference.within(_likeliest(q, k), q.size)
-
-
-def _greedy(q: Weights, k: int) -> reference.Subsets:
-    fixed = _likeliest(q, k - 1)
-    rest = tuple(0 if i in fixed else n for i, n in enumerate(q.numerators))
-    if not any(rest):
-        return reference.within(fixed, q.size)
-    last = reference.with_replacement(Weights(None, rest, sum(rest)), 1)
-    return reference.beside(fixed, last)
+_greedy, _top_k = _of(oracles.greedy), _of(oracles.top_k)
 
 
 def _optimum(contained: Contained) -> Column:
@@ -129,8 +116,8 @@ def _naive(contained: Contained) -> Column:
 
 #: (drafts, verifier): its rate; None for columns that are lower bounds.
 COLUMNS: dict[tuple[str, str], Column | None] = {
-    ("with_replacement", "optimal"): _optimum(_with_replacement),
-    ("with_replacement", "naive_target"): _naive(_with_replacement),
+    ("with_replacement", "optimal"): _optimum(reference.with_replacement),
+    ("with_replacement", "naive_target"): _naive(reference.with_replacement),
     ("with_replacement", "rrs"): lambda p, q, k: reference.rejection(p.exact, [q.exact] * k),
     ("with_replacement", "kseq"): reference.kseq,
     ("with_replacement", "single_draft"): lambda p, q, k: reference.single_draft(

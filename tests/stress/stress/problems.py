@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
+from support import oracles
 
 from mdsd_opt import (
     DraftSetLaw,
@@ -29,12 +30,17 @@ Subsets = reference.Subsets
 
 @dataclass(frozen=True)
 class Drafts:
-    """A scheme of the package, what it was made from, and Q of all subsets by definition."""
+    """A scheme of the package, what it was made from, and its law by definition."""
 
     scheme: DraftScheme
-    contained: Subsets
+    law: oracles.Law
     text: str
     model: Weights
+
+    @cached_property
+    def contained(self) -> Subsets:
+        """Q of all subsets."""
+        return reference.of_law(self.law, self.model.size)
 
 
 @dataclass(frozen=True)
@@ -60,43 +66,37 @@ Builder = Callable[[np.random.Generator, Weights, int], Drafts]
 
 
 def _with_replacement(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
-    contained = reference.with_replacement(q, k)
-    return Drafts(WithReplacement(q.given, k), contained, f"WithReplacement({q}, {k})", q)
+    law = oracles.with_replacement(q.exact, k)
+    return Drafts(WithReplacement(q.given, k), law, f"WithReplacement({q}, {k})", q)
 
 
 def _without_replacement(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
-    contained = reference.without_replacement(q, k)
-    return Drafts(WithoutReplacement(q.given, k), contained, f"WithoutReplacement({q}, {k})", q)
+    law = oracles.without_replacement(q.exact, k)
+    return Drafts(WithoutReplacement(q.given, k), law, f"WithoutReplacement({q}, {k})", q)
 
 
-def _likeliest(scheme: TopKDrafts | GreedyDrafts, q: Weights, count: int) -> list[int]:
+def _likeliest(scheme: TopKDrafts | GreedyDrafts, q: Weights, count: int) -> tuple[int, ...]:
     """By the floats that are compared, ties to the lowest id."""
-    return sorted(q.support, key=lambda i: (-scheme.q[i], i))[:count]
+    return tuple(sorted(q.support, key=lambda i: (-scheme.q[i], i))[:count])
 
 
 def _top_k(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     scheme = TopKDrafts(q.given, k)
-    contained = reference.within(_likeliest(scheme, q, k), q.size)
-    return Drafts(scheme, contained, f"TopKDrafts({q}, {k})", q)
+    law = {_likeliest(scheme, q, k): Fraction(1)}
+    return Drafts(scheme, law, f"TopKDrafts({q}, {k})", q)
 
 
 def _greedy(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     scheme = GreedyDrafts(q.given, k)
-    fixed = _likeliest(scheme, q, k - 1)
-    rest = [0 if i in fixed else n for i, n in enumerate(q.numerators)]
-    if any(rest):
-        last = reference.with_replacement(Weights(None, tuple(rest), sum(rest)), 1)
-        contained = reference.beside(fixed, last)
-    else:
-        contained = reference.within(fixed, q.size)
-    return Drafts(scheme, contained, f"GreedyDrafts({q}, {k})", q)
+    law = oracles.greedy(q.exact, k, _likeliest(scheme, q, k - 1))
+    return Drafts(scheme, law, f"GreedyDrafts({q}, {k})", q)
 
 
 def _independent(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     models = [q, *(draw_beside(rng, q) for _ in range(k - 1))]
     scheme = IndependentDrafts([m.given for m in models])
     text = f"IndependentDrafts([{', '.join(map(str, models))}])"
-    return Drafts(scheme, reference.independent(models), text, q)
+    return Drafts(scheme, oracles.independent([m.exact for m in models]), text, q)
 
 
 def _set_law(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
@@ -107,11 +107,10 @@ def _set_law(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     }
     listed = sorted(sets)
     masses = draw_weights(rng, len(listed))
-    exact = {reference.mask_of(s): m for s, m in zip(listed, masses.exact, strict=True)}
+    law = {drafts: m for drafts, m in zip(listed, masses.exact, strict=True) if m}
     given = dict(zip(listed, masses.given, strict=True))
     text = f"DraftSetLaw({q.size}, { ({s: str(m) for s, m in given.items()})!r})"
-    contained = reference.of_sets(exact, q.size)
-    return Drafts(DraftSetLaw(q.size, given), contained, text, q)
+    return Drafts(DraftSetLaw(q.size, given), law, text, q)
 
 
 def _mixture(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
@@ -128,9 +127,9 @@ def _mixture(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     ]
     masses = draw_weights(rng, len(parts))
     scheme = MixtureDrafts(list(zip(masses.given, [p.scheme for p in parts], strict=True)))
-    contained = reference.mixture(masses, [p.contained for p in parts])
+    law = oracles.mixture(masses.exact, [p.law for p in parts])
     text = f"MixtureDrafts(zip({masses}, [{', '.join(p.text for p in parts)}]))"
-    return Drafts(scheme, contained, text, q)
+    return Drafts(scheme, law, text, q)
 
 
 def _fixed_plus(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
@@ -140,9 +139,9 @@ def _fixed_plus(rng: np.random.Generator, q: Weights, k: int) -> Drafts:
     inner = builders[rng.integers(len(builders))](rng, q, k)
     size = int(rng.integers(0, min(q.size, 2) + 1))
     fixed = rng.choice(q.size, size, replace=False).tolist()
-    contained = reference.beside(fixed, inner.contained)
+    law = {(*fixed, *drafts): mass for drafts, mass in inner.law.items()}
     text = f"FixedPlusDrafts({fixed}, {inner.text})"
-    return Drafts(FixedPlusDrafts(fixed, inner.scheme), contained, text, q)
+    return Drafts(FixedPlusDrafts(fixed, inner.scheme), law, text, q)
 
 
 BUILDERS: dict[str, Builder] = {

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, lcm
 
+from support.oracles import Law
+
 from stress.weights import Weights
 
 Subsets = list[Fraction]
@@ -30,29 +32,13 @@ def with_replacement(q: Weights, k: int) -> Subsets:
     return [Fraction(s**k, scale) for s in subset_sums(q.numerators)]
 
 
-def independent(models: Sequence[Weights]) -> Subsets:
-    scale, products = 1, [1] * (1 << models[0].size)
-    for q in models:
-        scale *= q.total
-        products = [x * s for x, s in zip(products, subset_sums(q.numerators), strict=True)]
-    return [Fraction(x, scale) for x in products]
-
-
-def within(tokens: Sequence[int], size: int) -> Subsets:
-    """Q of tokens that are drafted for certain."""
-    fixed = mask_of(tokens)
-    return [Fraction(int(h & fixed == fixed)) for h in range(1 << size)]
-
-
-def beside(tokens: Sequence[int], drafts: Subsets) -> Subsets:
-    """Q of certain tokens and other drafts."""
-    fixed = mask_of(tokens)
-    return [x if h & fixed == fixed else Fraction(0) for h, x in enumerate(drafts)]
-
-
-def mixture(masses: Weights, components: Sequence[Subsets]) -> Subsets:
-    pairs = list(zip(masses.exact, components, strict=True))
-    return [sum((m * c[h] for m, c in pairs), Fraction(0)) for h in range(len(components[0]))]
+def of_law(law: Law, size: int) -> Subsets:
+    """Q of any tuples of drafts."""
+    masses: dict[int, Fraction] = {}
+    for drafts, mass in law.items():
+        members = mask_of(drafts)
+        masses[members] = masses.get(members, Fraction(0)) + mass
+    return of_sets(masses, size)
 
 
 def of_sets(masses: dict[int, Fraction], size: int) -> Subsets:
@@ -67,7 +53,7 @@ def of_sets(masses: dict[int, Fraction], size: int) -> Subsets:
 
 def without_replacement(q: Weights, k: int) -> Subsets:
     if len(q.support) <= k:
-        return within(q.support, q.size)
+        return of_law({tuple(q.support): Fraction(1)}, q.size)
     sums = subset_sums(q.numerators)
     drawn = {0: Fraction(1)}
     for _ in range(k):
