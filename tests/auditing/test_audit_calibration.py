@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.reused_states import verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.checks import output_checks
@@ -69,15 +70,7 @@ PROBLEM = mo.TransportProblem(TARGET, mo.WithReplacement(DRAFT, 1))
 def of_recycled(at_random: bool) -> Any:
     """The lossless rule for one draft, whose seeds come back."""
     generators = recycled(np.random.default_rng(1), at_random)
-    left = np.maximum(TARGET - DRAFT, 0)
-    reached = np.cumsum(left / left.sum())
-
-    def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-        accept, other = next(generators).random(2)
-        token = int(drafts[0])
-        return token if accept * draft[token] < target[token] else int((reached < other).sum())
-
-    return verify
+    return verifier(lambda _: next(generators).random(2))
 
 
 @pytest.mark.parametrize("at_random", [False, True])

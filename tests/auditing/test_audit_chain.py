@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import CORRECT, LOSSY, drawn, mistaken, residual, standard
+from support.chain_verifiers import (
+    CORRECT,
+    LOSSY,
+    drawn,
+    limit_laws,
+    mistaken,
+    residual,
+    standard,
+)
 from support.text_sessions import pick
 
 import mdsd_opt as mo
@@ -28,16 +36,6 @@ def audited(verify: Any, **options: Any) -> Any:
         "driven_checks": 5,
     } | options
     return mo.audit_chain(verify, rng=0, **settings)
-
-
-def limit_laws(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Audit on the laws of these names alone, for what is the same on all the others."""
-    for module in (chains, on_laws):
-        monkeypatch.setattr(
-            module,
-            "standard_laws",
-            lambda drafts: [one for one in standard_laws(drafts) if one.name in names],
-        )
 
 
 def assert_passes(report: Any, *small: str) -> None:
@@ -72,30 +70,11 @@ def only_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return partial(limit_laws, monkeypatch)
 
 
-#: Differ from `standard` in the form of their answers alone.
-FORMS = (
-    "padded",
-    "count_and_last",
-    "accepted_and_last",
-    "tokens_and_count",
-    "row_of_count_and_last",
-)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_answers_are_read_in_every_form(name: str, only_on: Callable[..., None]) -> None:
-    only_on("tied", "peaked", "nearly equal")
-    report = audited(CORRECT[name], num_drafts=1)
-    assert_passes(report, "tied", "peaked", "nearly equal")
-    levels = report.coverage.levels
-    assert all(x.accepted > 0 < x.refused and x.accepted + x.refused <= 1 for x in levels)
-
-
 #: Audited on all laws; other correct code without those that take the most calls to drive.
 ON_ALL = ("block", "standard")
 
 
-@pytest.mark.parametrize("name", sorted({*CORRECT} - {*FORMS, "gumbel"}))
+@pytest.mark.parametrize("name", sorted({*CORRECT} - {"gumbel"}))
 def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     laws = [one.name for one in standard_laws(1)]
     assert len(laws) == 10
@@ -105,7 +84,8 @@ def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     report = audited(CORRECT[name])
     assert_passes(report, *laws)
     assert [one.vocab_size for one in report.tried][-2:] == [32, 2_048]
-    assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
+    levels = report.coverage.levels
+    assert all(x.accepted > 0 < x.refused and x.accepted + x.refused <= 1 for x in levels)
     assert "V up to 2,048" in report.verdict
     assert f"{len(laws)} were driven, exact up to {report.num_checks:,} random checks" in (
         report.verdict

@@ -8,38 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, standard
+from support.chain_verifiers import by_rows, drawn, lengths, limit_laws, standard
 from support.text_sessions import pick
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.laws import standard_laws
+from mdsd_opt.auditing import on_laws
 from mdsd_opt.errors import InvalidInput
 
 
 @pytest.fixture
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (chains, on_laws):
-        monkeypatch.setattr(
-            module,
-            "standard_laws",
-            lambda drafts: [one for one in standard_laws(drafts) if one.name in FEW],
-        )
+    limit_laws(monkeypatch, "random", "peaked")
 
 
-FEW = ("random", "peaked")
-
-
-def lengths(drafts: Any) -> list[int]:
-    return (np.asarray(drafts) >= 0).sum(axis=1).tolist()
-
-
-def ragged(p: Any, q: Any, drafts: Any) -> list[list[int]]:
-    """Right: every row is read up to its own end."""
-    return [
-        standard(p[row, : n + 1], q[row, :n], drafts[row, :n])
-        for row, n in enumerate(lengths(drafts))
-    ]
+ragged = by_rows(standard)
 
 
 def next_row_s_draft_law(p: Any, q: Any, drafts: Any) -> list[list[int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.reused_states import verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import served
@@ -75,14 +76,7 @@ def test_new_seeds_are_not_taken_for_one() -> None:
 
 @pytest.mark.parametrize("seeded", [True, False])
 def test_audits_say_which_generator_begins_anew(seeded: bool) -> None:
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        own = np.random.default_rng(*([5] if seeded else []))
-        x = int(drafts[0])
-        if own.random() * q[x] < p[x]:
-            return x
-        left = np.maximum(p - q, 0)
-        return int(own.choice(len(p), p=left / left.sum()))
-
+    verify = verifier(lambda _: np.random.default_rng(*([5] if seeded else [])).random(2))
     report = mo.audit(verify, PROBLEM, 0, 3_000)
     told = "numpy.random.default_rng(5) begins anew in every call"
     assert report.clean is not seeded

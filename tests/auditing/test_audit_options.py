@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import LOSSY, standard
+from support.chain_verifiers import LOSSY, limit_laws, standard
 from support.moved_clock import Clock, moved_clock  # noqa: F401
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import chains, on_laws
-from mdsd_opt.auditing.laws import standard_laws
 from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.decoding import get_rule
 from mdsd_opt.errors import InvalidInput, MdsdError, ProblemTooLarge, UnknownName
@@ -55,8 +53,11 @@ def test_options_out_of_range_are_refused(
 
 
 def test_options_in_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = Options(num_trials=np.int64(10), max_calls=1, tolerance=0.0, **{"seconds": 1e-9})
+    options = Options(num_trials=10, max_calls=1, tolerance=0.0, false_alarm=1e-6, power=0.99)
     assert options.method == "auto"
+    of_numpy = {"num_trials": np.int64(10), "false_alarm": np.float64(1e-6)}
+    assert replace(options, **of_numpy, power=np.float64(0.99)) == options
+    assert Options(num_trials=10, seconds=1e-9).seconds == 1e-9
     assert Options(num_trials=10).max_calls == MAX_CALLS
     assert Options(num_trials=10).deadline() == math.inf
     with monkeypatch.context() as clock:
@@ -65,28 +66,6 @@ def test_options_in_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Options(num_trials=200_000_000, edge_probes=0).num_trials == 200_000_000
     with pytest.raises(TypeError):
         Options()  # type: ignore[call-arg]  # how much is to be done is always said
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"num_trials": 0}, {"seconds": 0}, {"max_calls": 0}, {"false_alarm": 1}, {"power": 0}],
-)
-def test_every_audit_checks_them(options: dict[str, Any]) -> None:
-    problem = mo.TransportProblem([0.5, 0.5], mo.WithReplacement([0.5, 0.5], 1))
-    laws = TableModel(3, 6), TableModel(3, 7)
-    (name,) = options
-    of_texts = {"num_texts" if name == "num_trials" else name: options[name]}
-    with pytest.raises(InvalidInput, match=f"{name} is"):
-        mo.audit_chain(standard, **options)
-    with pytest.raises(InvalidInput, match=f"{name} is"):
-        mo.audit_portfolio("rrs", **options)
-    with pytest.raises(InvalidInput, match=f"{name} is"):
-        mo.audit_tree(lambda root, rng: [0], *laws, "chain2", 0, **options)
-    with pytest.raises(InvalidInput, match=f"{name} is"):
-        mo.audit_text(lambda target, draft: [0], **of_texts)
-    if name != "max_calls":  # one problem is small enough to be driven to the end
-        with pytest.raises(InvalidInput, match=f"{name} is"):
-            mo.audit("rrs", problem, 0, **options)
 
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
@@ -107,6 +86,17 @@ AUDITS: dict[str, Any] = {
         get_rule("rrs").verify, *LAWS, "chain1", 0, **options
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("num_trials", 0), ("seconds", 0), ("max_calls", 0), ("false_alarm", 1), ("power", 0)],
+)
+@pytest.mark.parametrize("name", sorted(AUDITS.keys() - {"audit_drafts", "audit_trace"}))
+def test_every_audit_checks_them(name: str, option: str, value: int) -> None:
+    given = "num_texts" if (name, option) == ("audit_text", "num_trials") else option
+    with pytest.raises(InvalidInput, match=f"{option} is"):
+        AUDITS[name](**{given: value})
 
 
 @pytest.mark.usefixtures("few_laws")
@@ -141,8 +131,7 @@ def test_the_bias_that_may_be_hidden_decides_about_a_pass() -> None:
 
 @pytest.fixture
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (chains, on_laws):
-        monkeypatch.setattr(module, "standard_laws", lambda drafts: standard_laws(drafts)[:3])
+    limit_laws(monkeypatch, "random", "tied", "reversed")
 
 
 #: From best to worst of what may be said of a function that is right; the last one where no time is
@@ -172,24 +161,13 @@ def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(
     assert not wrong.lossless
 
 
-def test_a_limit_of_time_is_named_on_one_problem_and_on_trees(clock: Clock) -> None:
-    def slow(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-        clock.now += 0.05
-        return int(rng.choice(target.size, p=target))
+def from_target(root: Any, rng: np.random.Generator) -> list[int]:
+    return [int(rng.choice(root.target.size, p=root.target))]
 
-    problem = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 1))
-    for method in ("driven", "sampling"):
-        report = mo.audit(slow, problem, 0, 2_000, seconds=6, method=method, edge_probes=0)
-        assert report.verdict_class == "no deviation"
-        assert not report.lossless
-        assert any(f"{report.num_trials} of 2,000 calls were made" in note for note in report.notes)
 
-    def slow_tree(root: Any, rng: np.random.Generator) -> list[int]:
-        clock.now += 0.05
-        return [int(rng.choice(root.target.size, p=root.target))]
-
-    laws = TableModel(3, 6), TableModel(3, 7)
-    report = mo.audit_tree(slow_tree, *laws, "chain2", 0, 300, seconds=6, edge_probes=0)
+def test_a_limit_of_time_is_named_on_trees(clock: Clock) -> None:
+    slow = clock.slow(from_target, 0.05)
+    report = mo.audit_tree(slow, *LAWS, "chain2", 0, 300, seconds=6, edge_probes=0)
     assert report.verdict_class == "no deviation"
     assert report.method == "sampling"
     assert report.notes[0] == (
@@ -209,9 +187,7 @@ def test_too_few_calls_for_driving_are_told_and_the_law_is_sampled() -> None:
         )
     wrong = mo.audit_chain(LOSSY["target resampled"], rng=0, num_trials=1_000, max_calls=20)
     assert wrong.verdict_class == "lossy"
-    laws = TableModel(3, 6), TableModel(3, 7)
-    from_target = lambda root, rng: [int(rng.choice(root.target.size, p=root.target))]  # noqa: E731
-    tree = mo.audit_tree(from_target, *laws, "chain2", 0, 300, max_calls=5)
+    tree = mo.audit_tree(from_target, *LAWS, "chain2", 0, 300, max_calls=5)
     assert tree.verdict_class == "no deviation"
     assert tree.notes == ("not driven, and sampled: it needs more than 5 calls (max_calls)",)
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, residual, standard
+from support.chain_verifiers import by_rows, drawn, lengths, limit_laws, residual, standard
 from support.text_sessions import softmax
+from support.tree_rules import chain
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import chains, engines, on_laws
+from mdsd_opt.auditing import engines
 from mdsd_opt.auditing.laws import fixed_laws, standard_laws
 from mdsd_opt.auditing.trees import TableModel
 
@@ -24,13 +25,7 @@ FEWER: dict[str, Any] = {"rng": 0, "num_trials": 300, "driven_checks": 5}
 
 @pytest.fixture
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("random", "tied", "reversed", "equal")
-    for module in (chains, on_laws):
-        monkeypatch.setattr(
-            module,
-            "standard_laws",
-            lambda drafts: [one for one in standard_laws(drafts) if one.name in names],
-        )
+    limit_laws(monkeypatch, "random", "tied", "reversed", "equal")
 
 
 def left(p: Any, q: Any) -> Any:
@@ -78,28 +73,14 @@ def test_chains_and_single_tokens_meet_ties() -> None:
     assert report.worst.report.total_variation == pytest.approx(0.1125)
 
 
-def on_tree(residual_of: Callable[[Any, Any], Any]) -> Callable[..., list[int]]:
-    def rule(root: Any, rng: np.random.Generator) -> list[int]:
-        node, tokens = root, list[int]()
-        while node.drafts is not None:
-            x, p, q = int(node.draws[0]), node.target, node.drafts.q
-            if not random.random() * q[x] < p[x]:
-                return [*tokens, drawn(residual_of(p, q))]
-            node = node.children[x]
-            tokens.append(x)
-        return [*tokens, drawn(node.target)]
-
-    return rule
-
-
 @pytest.mark.parametrize("method", ["auto", "sampling"])
 def test_trees_meet_ties_beside_the_laws_that_are_given(method: str) -> None:
     laws = TableModel(3, 6), TableModel(3, 7)
     options: dict[str, Any] = {"method": method, "num_trials": 4_000, "driven_checks": 5}
-    report = mo.audit_tree(on_tree(left), *laws, "chain2", 0, **options)
+    report = mo.audit_tree(chain(left=left), *laws, "chain2", 0, **options)
     assert report.verdict_class == "lossy"
     assert report.laws == "on tied laws with V = 4, tried beside those given"
-    assert mo.audit_tree(on_tree(residual), *laws, "chain2", 0, **options).clean
+    assert mo.audit_tree(chain(), *laws, "chain2", 0, **options).clean
 
 
 def test_engines_meet_ties(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,24 +127,16 @@ def test_texts_meet_laws_that_show_what_random_ones_hide(
     assert report.verdict_class == "lossy", report.verdict
 
 
-def rows_of(drafts: Any) -> list[int]:
-    return (np.asarray(drafts) >= 0).sum(axis=1).tolist()
-
-
-def ragged(p: Any, q: Any, drafts: Any) -> list[list[int]]:
-    return [
-        standard(p[row, : n + 1], q[row, :n], drafts[row, :n])
-        for row, n in enumerate(rows_of(drafts))
-    ]
+ragged, ties_in_rows = by_rows(standard), by_rows(wrong_in_ties)
 
 
 def skips_rows_without_drafts(p: Any, q: Any, drafts: Any) -> list[list[int]]:
     tokens = ragged(p, q, drafts)
-    return [row if n else [0] for row, n in zip(tokens, rows_of(drafts), strict=True)]
+    return [row if n else [0] for row, n in zip(tokens, lengths(drafts), strict=True)]
 
 
 def skips_batches_without_drafts(p: Any, q: Any, drafts: Any) -> list[list[int]]:
-    return ragged(p, q, drafts) if max(rows_of(drafts)) else [[0]] * len(p)
+    return ragged(p, q, drafts) if max(lengths(drafts)) else [[0]] * len(p)
 
 
 def takes_another_row_when_alone(p: Any, q: Any, drafts: Any) -> list[list[int]]:
@@ -178,13 +151,6 @@ def one_uniform_where_laws_are_equal(p: Any, q: Any, drafts: Any) -> list[list[i
     return [[once] for _ in range(len(p))]
 
 
-def ties_in_rows(p: Any, q: Any, drafts: Any) -> list[list[int]]:
-    return [
-        wrong_in_ties(p[row, : n + 1], q[row, :n], drafts[row, :n])
-        for row, n in enumerate(rows_of(drafts))
-    ]
-
-
 @pytest.mark.parametrize(
     "verify",
     [
@@ -192,7 +158,7 @@ def ties_in_rows(p: Any, q: Any, drafts: Any) -> list[list[int]]:
         skips_batches_without_drafts,
         takes_another_row_when_alone,
         one_uniform_where_laws_are_equal,
-        ties_in_rows,
+        pytest.param(ties_in_rows, id="ties_in_rows"),
     ],
 )
 def test_batches_meet_rows_of_all_kinds(verify: Any) -> None:

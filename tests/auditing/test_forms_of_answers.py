@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, mistaken, residual, standard
+from support.chain_verifiers import drawn, limit_laws, mistaken, residual, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.laws import standard_laws
 
 #: Ids that stand behind the tokens, by V, and what the number counts: the accepted ones, or all.
 PADDINGS: dict[str, Callable[[int], int]] = {
@@ -53,7 +52,7 @@ def formed(verify: Any, padding: str, counts: str, where: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "standard_laws", lambda drafts: [standard_laws(drafts)[2]])
+    limit_laws(monkeypatch, "reversed")
     monkeypatch.setattr(chains, "wide_laws", lambda length, sizes: [])
 
 

@@ -15,11 +15,11 @@ from support.hidden_bias import (
     found_in,
     low_bit_lost,
     problem_of,
-    rejection,
     sampled_from,
     window,
     zipf,
 )
+from support.reused_states import verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.checks import any_bias, direction_check
@@ -106,19 +106,15 @@ def test_what_random_checks_could_have_missed_is_said_and_more_is_found() -> Non
     Up to .25 of the first one the draft is accepted, which is what is wrongly given in the window.
     """
     problem = mo.TransportProblem([0.4, 0.3, 0.2, 0.1], mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1))
-
-    def right(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
-        return rejection(target, draft, drafts, *rng.random(2))
-
     options: dict[str, Any] = {"method": "driven", "driven_checks": 40, "edge_probes": 0}
-    passed = mo.audit(right, problem, 0, 100, **options)
+    passed = mo.audit(verifier(), problem, 0, 100, **options)
     assert passed.verdict_class == "lossless"
     hidden = passed.detectable_bias
     assert hidden == pytest.approx(unseen_bias(40 * 16, 0.99), rel=0.02)
     assert f"random checks (below {hidden:.2g} may be hidden)" in passed.verdict
     width = np.sqrt(BEYOND * hidden / 0.4)
     found = found_in(
-        mo.audit(window(3, width, 0.3 + seed / 40, rejection), problem, seed, 100, **options)
+        mo.audit(window(3, width, 0.3 + seed / 40), problem, seed, 100, **options)
         for seed in range(SEEDS)
     )
     assert found >= FOUND

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.chain_verifiers import by_rows
+from support.planted_chains import right_residual as residual
+from support.text_sessions import TOKENS, pick, softmax
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import audit_portfolio
@@ -26,18 +29,13 @@ Text = tuple[int, ...]
 Promise = Callable[[Text, Any], Any]
 
 
-def law_of(logits: Any) -> Any:
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()
-
-
 def penalties(text: Text, logits: Any) -> Any:
     """Repetition, presence and frequency."""
     logits = logits.copy()
     for token in set(text):
         logits[token] *= 1.2 if logits[token] < 0 else 1 / 1.2
         logits[token] -= 0.5 + 0.4 * text.count(token)
-    return law_of(logits)
+    return softmax(logits)
 
 
 def grammar(text: Text, logits: Any) -> Any:
@@ -45,56 +43,70 @@ def grammar(text: Text, logits: Any) -> Any:
     wrong = np.arange(logits.size) % 2 != len(text) % 2
     if text and text[-1] == 1:
         wrong = ~wrong & (np.arange(logits.size) != 0)  # a state that a token leads to
-    return law_of(np.where(wrong, -np.inf, logits))
+    return softmax(np.where(wrong, -np.inf, logits))
 
 
-def least_length(text: Text, logits: Any) -> Any:
-    """No token 0 among the first three."""
-    return law_of(np.where((np.arange(logits.size) == 0) & (len(text) < 3), -np.inf, logits))
+def least_length_of(least: int) -> Promise:
+    """No token 0 among the first ones."""
+
+    def least_length(text: Text, logits: Any) -> Any:
+        ruled_out = (np.arange(logits.size) == 0) & (len(text) < least)
+        return softmax(np.where(ruled_out, -np.inf, logits))
+
+    return least_length
+
+
+least_length = least_length_of(3)
 
 
 def biased(text: Text, logits: Any) -> Any:
-    return law_of(logits + np.where(np.arange(logits.size) == 1, 1.5, 0.0))
+    return softmax(logits + np.where(np.arange(logits.size) == 1, 1.5, 0.0))
 
 
 def never_twice(text: Text, logits: Any) -> Any:
-    return law_of(np.where(np.isin(np.arange(logits.size), text), -np.inf, logits))
+    return softmax(np.where(np.isin(np.arange(logits.size), text), -np.inf, logits))
 
 
 def as_it_is(text: Text, logits: Any) -> Any:
-    return law_of(logits)
+    return softmax(logits)
 
 
 PROMISES = {f.__name__: f for f in (penalties, grammar, least_length, biased, never_twice)}
 
 
-def residual(p: Any, q: Any) -> Any:
-    left = np.maximum(p - q, 0)
-    return left / left.sum() if left.sum() > 0 else p
-
-
-def chain(
+def step(
     accepts: Promise,
     corrects: Promise | None = None,
     ends: Promise | None = None,
     draft: Promise = as_it_is,
 ) -> Any:
-    """Verify a chain under a promise for acceptance, and perhaps others after a refusal, or all."""
+    """Verify a chain under a promise for acceptance, and perhaps others after a refusal, or all.
+
+    It takes the logits of both sides, drafts, a generator, and the text before them.
+    """
     after, last = corrects or accepts, ends or corrects or accepts
 
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
-        with np.errstate(divide="ignore"):
-            p, q = np.log(p), np.log(q)
-        text = tuple(int(x) for x in drafts)
-        for n, x in enumerate(text):
-            q_n = draft(text[:n], q[n])
-            if rng.random() * q_n[x] >= accepts(text[:n], p[n])[x]:
-                law = residual(after(text[:n], p[n]), q_n)
-                return [*text[:n], int(rng.choice(law.size, p=law))]
-        law = last(text, p[-1])
-        return [*text, int(rng.choice(law.size, p=law))]
+    def verify(p: Any, q: Any, drafts: Any, rng: Any, before: Text = ()) -> list[int]:
+        text = (*before, *map(int, drafts))
+        for n, x in enumerate(text[len(before) :]):
+            so_far = text[: len(before) + n]
+            q_n = draft(so_far, q[n])
+            if rng.random() * q_n[x] >= accepts(so_far, p[n])[x]:
+                return [*drafts[:n], pick(residual(after(so_far, p[n]), q_n), rng.random())]
+        return [*drafts, pick(last(text, p[-1]), rng.random())]
 
     return verify
+
+
+def chain(*promises: Any, **others: Any) -> Any:
+    """The same from probabilities."""
+    verify = step(*promises, **others)
+
+    def of_laws(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return verify(np.log(p), np.log(q), list(map(int, drafts)), rng)
+
+    return of_laws
 
 
 def on_tree(verify: Any) -> Any:
@@ -163,7 +175,7 @@ def test_a_draft_has_a_promise_of_its_own() -> None:
     assert audited(chain(penalties, draft=biased), **both).verdict_class == "lossless"
     assert audited(chain(penalties), **both).verdict_class == "lossy"
     own = {"promise": mo.Sampling(0.5), "draft_promise": mo.Sampling(2.0)}
-    cold, hot = (lambda _, logits, t=t: law_of(logits / t) for t in (0.5, 2.0))
+    cold, hot = (lambda _, logits, t=t: softmax(logits / t) for t in (0.5, 2.0))
     assert audited(chain(cold, draft=hot), **own).verdict_class == "lossless"
     assert audited(chain(cold, draft=cold), **own).verdict_class == "lossy"
 
@@ -199,30 +211,44 @@ def test_the_side_whose_promise_is_not_kept_is_named() -> None:
     assert report.cause.startswith("the target is not changed as was promised")
 
 
+def rows(*verifies: Any) -> Any:
+    def of_rows(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
+        return by_rows(*(partial(verify, rng=rng) for verify in verifies))(p, q, drafts)
+
+    return of_rows
+
+
 def test_wide_laws_and_rows_of_batches_see_promises_as_well() -> None:
     logits = 2 * np.random.default_rng(1).normal(size=(2, 3, 40))
     wide = partial(mo.audit_chain, rng=0, laws=tuple(logits), num_trials=2_000)
 
     def bans(text: Text, logits: Any) -> Any:  # nothing that is close to the last tokens
         near = np.abs(np.arange(logits.size)[:, None] - np.array([*text, -99])) < 3
-        return law_of(np.where(near.any(axis=1), -np.inf, logits))
+        return softmax(np.where(near.any(axis=1), -np.inf, logits))
 
     assert wide(chain(bans), promise=bans).verdict_class == "no deviation"
     assert wide(chain(bans, ends=one_behind(bans)), promise=bans).verdict_class == "lossy"
 
-    def rows(verify: Any) -> Any:
-        def of_rows(p: Any, q: Any, drafts: Any, rng: Any) -> Any:
-            sizes = (drafts >= 0).sum(axis=1).tolist()
-            answers = [
-                verify(p[b, : n + 1], q[b, :n], drafts[b, :n], rng) for b, n in enumerate(sizes)
-            ]
-            return [x + [-1] * (drafts.shape[1] + 1 - len(x)) for x in answers]
-
-        return of_rows
-
     batch = partial(mo.audit_chain, rng=0, batch=2, promise=bans, num_trials=1_000)
     assert batch(rows(chain(bans))).verdict_class == "no deviation"
     assert batch(rows(chain(bans, ends=as_it_is))).verdict_class == "lossy"
+
+
+def test_each_row_keeps_a_promise_of_its_own() -> None:
+    greedy, sampled = mo.Sampling(temperature=0), mo.Sampling(temperature=0.7, top_k=5)
+    promises = [sampled, greedy, sampled]
+    kept = [lambda _, logits, x=x: x.law(logits) for x in (sampled, greedy)]
+    of_each = [chain(law, draft=law) for law in kept]
+    audit = partial(mo.audit_chain, rng=0, batch=3, num_trials=600)
+    right = audit(rows(*of_each), promise=promises)
+    assert right.clean, right.verdict
+    wrong = audit(rows(of_each[0], *of_each), promise=promises)
+    assert [one.verdict_class for one in wrong.tried][1:] == ["lossy", "lossy"]
+    assert wrong.tried[0].report.clean
+    with pytest.raises(InvalidInput, match="2 promises and 3 rows"):
+        audit(rows(*of_each), promise=promises[:2])
+    with pytest.raises(InvalidInput, match="goes with batch=B"):
+        mo.audit_chain(rows(*of_each), promise=promises)
 
 
 def test_tokens_are_carried_to_the_laws_of_their_places() -> None:
@@ -254,32 +280,26 @@ def test_a_token_that_comes_again_too_rarely_is_seen_whatever_it_is() -> None:
     assert again.p_value < 1e-6
 
 
-def session(promise: Promise, ends: Promise | None = None, length: int = 6) -> Any:
-    """Write a text in steps of two drafts."""
+def begun(promise: Promise, length: int = TOKENS) -> Callable[..., list[int]]:
+    """Go on with a text by so many tokens, in steps of two drafts or as many as there is room."""
 
-    def generate(target: Any, draft: Any) -> list[int]:
-        text: list[int] = []
-        rng = np.random.default_rng()
-        while len(text) < length:
-            start, drafts = len(text), text[:0]
-            for _ in range(2):
-                q = law_of(draft([*text, *drafts])[-1])
-                drafts.append(int(rng.choice(q.size, p=q)))
-            p, q = (model([*text, *drafts])[start:] for model in (target, draft))
-            for n in range(3):
-                if len(text) == length:
-                    break
-                p_n = (promise if n < 2 or ends is None else ends)(tuple(text), p[n])
-                if n == 2:
-                    text.append(int(rng.choice(p_n.size, p=p_n)))
-                elif rng.random() * law_of(q[n])[drafts[n]] < p_n[drafts[n]]:
-                    text.append(drafts[n])
-                else:
-                    text.append(int(rng.choice(p_n.size, p=residual(p_n, law_of(q[n])))))
-                    break
-        return text
+    def generate(target: Any, draft: Any, text: list[int]) -> list[int]:
+        rng, begin, text = np.random.default_rng(), len(text), list(text)
+        while len(text) < begin + length:
+            ids, q = list(text), list[Any]()
+            for _ in range(min(2, begin + length - len(text) - 1)):
+                q.append(np.asarray(draft(ids)[-1]))
+                ids.append(pick(softmax(q[-1]), rng.random()))
+            p, drafts = np.asarray(target(ids))[len(text) :], ids[len(text) :]
+            text += step(promise)(p, q, drafts, rng, tuple(text))
+        return text[begin:]
 
     return generate
+
+
+def session(promise: Promise, length: int = 6) -> Callable[[Any, Any], list[int]]:
+    generate = begun(promise, length)
+    return lambda target, draft: generate(target, draft, [])
 
 
 def test_texts_follow_their_promise() -> None:
@@ -290,6 +310,27 @@ def test_texts_follow_their_promise() -> None:
     unkept = text(session(as_it_is), promise=penalties)
     assert unkept.verdict_class == "lossy"
     assert "the target is not changed as was promised" in unkept.verdict
+
+
+def test_beginnings_show_promises_that_change_late() -> None:
+    promise = least_length_of(8)
+    few: dict[str, Any] = {"method": "sampling", "num_texts": 400, "vocab_sizes": [8]}
+    right = mo.audit_text(begun(promise), 0, promise=promise, **few)
+    assert right.clean, right.verdict
+    behind = [one.models for one in right.tried if "behind" in one.models]
+    assert len(behind) == 4
+    most = max(int(one.split("behind ")[1].split()[0]) for one in behind) + TOKENS
+    assert f"The promise was tried on texts of up to {most} tokens." in right.verdict
+    wrong = mo.audit_text(begun(one_behind(promise)), 0, promise=promise, **few)
+    assert wrong.verdict_class == "lossy"
+
+
+def test_without_beginnings_the_longest_text_is_named() -> None:
+    generate = session(as_it_is, TOKENS)
+    few: dict[str, Any] = {"method": "sampling", "num_texts": 500, "vocab_sizes": [64]}
+    report = mo.audit_text(generate, 0, promise=as_it_is, **few)
+    assert "The promise was tried on texts of up to 5 tokens." in report.verdict
+    assert "texts of up to" not in mo.audit_text(generate, 0, **few).verdict
 
 
 def test_tables_on_which_no_token_is_left_are_named_and_left_out() -> None:
@@ -305,19 +346,22 @@ def test_tables_on_which_no_token_is_left_are_named_and_left_out() -> None:
 @pytest.mark.parametrize(
     ("promise", "told"),
     [
-        (lambda text, logits: law_of(logits)[:-1], r"after \(\) has shape \(\d+,\): give \(\d+,\)"),
-        (lambda text, logits: 0.9 * law_of(logits), r"after \(\) sums to 0\.9"),
+        (
+            lambda text, logits: softmax(logits)[:-1],
+            r"after \(\) has shape \(\d+,\): give \(\d+,\)",
+        ),
+        (lambda text, logits: 0.9 * softmax(logits), r"after \(\) sums to 0\.9"),
         (lambda text, logits: logits, r"after \(\)\[0\] is -.*, negative"),
         (lambda text, logits: logits * np.nan, r"after \(\) leaves no token"),
         (lambda text, logits: mo.softmax(logits - np.inf), r"after \(\) leaves no token: .*-inf"),
         (
             lambda text, logits: np.where(
-                (np.arange(logits.size) > 0) | (text != (2, 0)), law_of(logits), np.nan
+                (np.arange(logits.size) > 0) | (text != (2, 0)), softmax(logits), np.nan
             ),
             r"after \(2, 0\)\[0\] is nan",
         ),
         (lambda text, logits: {}[text], r"after \(\) failed with KeyError: \(\)"),
-        (lambda text: law_of(text), r"after \(\) failed with TypeError"),
+        (lambda text: softmax(text), r"after \(\) failed with TypeError"),
         ("penalties", r"promise is 'penalties': give mdsd_opt\.Sampling"),
         ({"top_k": 2}, r"promise is \{.*a function \(text, logits\)"),
     ],
@@ -336,7 +380,7 @@ def test_a_promise_for_single_tokens_is_refused() -> None:
 class TestLawsOfServers:
     """A promise is held against the likeliest tokens' raw log-probabilities."""
 
-    raw = law_of(np.random.default_rng(8).normal(size=30) * 2)
+    raw = softmax(np.random.default_rng(8).normal(size=30) * 2)
     few = np.argsort(-raw)[:12]
 
     def law(self, promise: Promise, listed: Any = None, **options: Any) -> Law | None:
@@ -351,7 +395,7 @@ class TestLawsOfServers:
         def counts(text: TextSoFar, logits: Any) -> Any:
             assert (text, text.prompt) == ((3, 5), (7, 7))
             seen = np.bincount([*text, *text.prompt], minlength=logits.size)
-            return law_of(logits / 0.7 - 0.6 * seen)
+            return softmax(logits / 0.7 - 0.6 * seen)
 
         law, wanted = self.law(counts), counts(self.so_far(), np.log(self.raw))[self.few]
         assert law is not None
@@ -386,7 +430,7 @@ class TestLawsOfServers:
 
     def test_a_position_where_no_token_is_left_is_passed_over(self) -> None:
         def forced(text: Text, logits: Any) -> Any:  # a token that is not listed
-            return law_of(np.where(np.arange(logits.size) == self.few.min() - 1, logits, -np.inf))
+            return softmax(np.where(np.arange(logits.size) == self.few.min() - 1, logits, -np.inf))
 
         assert self.law(forced) is None
 
@@ -395,7 +439,7 @@ class TestLawsOfServers:
         rows = rng.dirichlet(np.ones(size), size)
 
         def presence(text: Text, logits: Any) -> Any:
-            return law_of(logits - 1.5 * np.isin(np.arange(logits.size), text))
+            return softmax(logits - 1.5 * np.isin(np.arange(logits.size), text))
 
         for _ in range(250):
             text: list[int] = []

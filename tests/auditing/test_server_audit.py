@@ -93,15 +93,18 @@ def test_the_drafts_law_decides_what_hides_else(api):
     assert "q" in report.cause or "draft" in report.cause
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_a_law_of_other_tokens_is_misread_and_no_fault(api):
-    report = audited(FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("swapped ids",)))
-    assert (report.verdict_class, report.finding) == ("not judged", "law misread")
-
-
-def test_a_server_that_drafts_nothing_is_not_judged():
-    report = audited(FakeServer(plain, seed=1))
-    assert (report.verdict_class, report.finding) == ("not judged", "nothing drafted")
+@pytest.mark.parametrize(
+    ("api", "fault", "finding"),
+    [
+        *((api, "swapped ids", "law misread") for api in APIS),
+        ("llamacpp", "no logprobs", "no law"),
+        ("llamacpp", "no drafts", "nothing drafted"),
+    ],
+)
+def test_what_tells_nothing_of_drafts_is_not_judged(api, fault, finding):
+    engine = plain if fault == "no drafts" else Chain()
+    report = audited(FakeServer(engine, seed=1, apis=(OF_API[api],), faults=(fault,)))
+    assert (report.verdict_class, report.finding) == ("not judged", finding)
 
 
 def test_drafts_that_nobody_counts_are_not_judged(run_cli):
@@ -163,11 +166,6 @@ def test_evidence_at_the_limit_is_not_settled():
     assert report.verdict.startswith("NOT SETTLED: e = ")
     assert "which points to tokens that deviate (e = " in report.verdict
     assert report.example is not None
-
-
-def test_a_server_without_laws_is_not_judged():
-    report = audited(FakeServer(Chain(), seed=1, apis=("llamacpp",), faults=("no logprobs",)))
-    assert (report.verdict_class, report.finding) == ("not judged", "no law")
 
 
 class Biased(FakeServer):
@@ -269,14 +267,6 @@ def _all_accepted(server, state, count):
 
 
 class TestFailures:
-    def test_nobody_there(self):
-        with pytest.raises(ServerError, match="no server answers at"):
-            mo.audit_server("http://127.0.0.1:9")
-
-    def test_no_address(self):
-        with pytest.raises(InvalidInput, match="no address"):
-            mo.audit_server("127.0.0.1")
-
     @pytest.mark.parametrize("api", APIS)
     def test_a_key(self, api):
         server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("needs a key",))
@@ -286,19 +276,19 @@ class TestFailures:
             report = mo.audit_server(url, max_tokens=20, key="secret")
         assert report.tokens >= 20
 
-    @pytest.mark.parametrize("api", APIS[1:])
-    def test_no_log_probabilities(self, api):
-        server = FakeServer(Chain(), seed=1, apis=(OF_API[api],), faults=("no logprobs",))
-        with pytest.raises(ServerError, match="needs log-probabilities"):
-            audited(server)
-
-    def test_an_unknown_api(self):
-        with pytest.raises(ServerError, match="its API is none of llamacpp, openai"):
-            audited(FakeServer(Chain(), apis=()))
-
-    def test_an_api_that_there_is_not(self):
-        with pytest.raises(UnknownName, match="openai-completions"):
-            audited(FakeServer(Chain()), api="openai-completion")
+    @pytest.mark.parametrize(
+        ("api", "fault", "options", "told"),
+        [
+            ("completions", "no logprobs", {}, "needs log-probabilities"),
+            ("chat", "no logprobs", {}, "needs log-probabilities"),
+            ("completions", "always cuts", {}, "answers JSON that is cut"),
+            ("none", "", {}, "its API is none of llamacpp, openai"),
+            ("chat", "", {"api": "openai-completion"}, "openai-completions"),
+        ],
+    )
+    def test_what_cannot_be_asked(self, api, fault, options, told):
+        with pytest.raises(UnknownName if options else ServerError, match=told):
+            audited(FakeServer(Chain(), seed=1, apis=(api,), faults=(fault,)), **options)
 
     def test_a_server_that_hangs(self):
         server = FakeServer(Chain(), faults=("hangs",))
@@ -319,10 +309,6 @@ class TestFailures:
         assert report.tokens >= 10
         assert not any("ended early" in note for note in report.notes)
 
-    def test_answers_that_are_all_cut(self):
-        with pytest.raises(ServerError, match="answers JSON that is cut"):
-            audited(FakeServer(Chain(), apis=("completions",), faults=("always cuts",)))
-
     def test_a_server_that_goes_away_leaves_the_verdict_so_far(self, monkeypatch):
         monkeypatch.setattr("support.fake_server.MOST_REQUESTS", 120)
         report = audited(FakeServer(Chain(), seed=1, apis=("completions",)), max_tokens=10_000)
@@ -333,6 +319,8 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("options", "told"),
         [
+            ({}, "no server answers at"),
+            ({"url": "127.0.0.1"}, "no address"),
             ({"seconds": 0}, "seconds"),
             ({"length": 1}, "length"),
             ({"concurrency": 65}, "64"),
@@ -343,8 +331,8 @@ class TestFailures:
         ],
     )
     def test_bad_options(self, options, told):
-        with pytest.raises(InvalidInput, match=told):
-            mo.audit_server("http://127.0.0.1:9", **options)
+        with pytest.raises(InvalidInput if options else ServerError, match=told):
+            mo.audit_server(**{"url": "http://127.0.0.1:9", **options})
 
     def test_without_httpx(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "httpx", None)

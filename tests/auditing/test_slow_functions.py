@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, mistaken, residual, standard
+from support.chain_verifiers import drawn, limit_laws, mistaken, residual, standard
 from support.moved_clock import Clock, moved_clock  # noqa: F401
+from support.reused_states import verifier
 
 import mdsd_opt as mo
-from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.laws import standard_laws
 
 
 def bonus_from_q(p: Any, q: Any, drafts: Any) -> list[int]:
@@ -106,9 +105,7 @@ def handles() -> Iterator[Callable[[Any], None]]:
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_ctrl_c_gives_the_verdict_so_far(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        chains, "standard_laws", lambda drafts: [standard_laws(drafts)[n] for n in (0, 2)]
-    )
+    limit_laws(monkeypatch, "random", "reversed")
     verify = WRONG["argmax of the residual"] if wrong else standard
     calls, stopped = stopping(verify, 5_000)
     report = mo.audit_chain(stopped, num_trials=1_000, driven_checks=5)
@@ -132,16 +129,9 @@ def test_a_line_off_a_terminal_says_how_far_it_is(
     assert not capsys.readouterr().err
 
 
-def one_token(target: Any, draft: Any, drafts: Any, rng: Any, left: Any = residual) -> int:
-    x = int(drafts[0])
-    if rng.random() * draft[x] < target[x]:
-        return x
-    masses = left(target, draft)
-    return int(rng.choice(target.size, p=masses / masses.sum()))
-
-
-def clamped(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-    return one_token(target, draft, drafts, rng, lambda p, q: np.maximum(p - q, 1e-4))
+one_token = verifier(left=residual)
+clamped = verifier(left=lambda p, q: np.maximum(p - q, 1e-4))
+absolute = verifier(left=lambda p, q: np.abs(p - q))
 
 
 def test_a_fault_of_single_decisions_is_found_at_once(clock: Clock) -> None:
@@ -159,11 +149,7 @@ def test_single_decisions_that_are_right_are_told_what_they_need(clock: Clock) -
     assert "minutes at the speed of this function: give seconds=" in mo.evidence.Bar().told(report)
 
 
-def absolute(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-    return one_token(target, draft, drafts, rng, lambda p, q: np.abs(p - q))
-
-
-@pytest.mark.parametrize("verify", [one_token, absolute])
+@pytest.mark.parametrize("verify", [one_token, absolute], ids=["right", "wrong"])
 def test_ctrl_c_gives_the_verdict_on_single_decisions_so_far(verify: Any, clock: Clock) -> None:
     calls, stopped = stopping(verify, 16_000)
     few: Any = {"num_drafts": 1, "method": "sampling", "num_trials": 4_000, "edge_probes": 0}
@@ -245,7 +231,7 @@ class Compiled:
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, Compiled()])
-@pytest.mark.parametrize("verify", [one_token, absolute])
+@pytest.mark.parametrize("verify", [one_token, absolute], ids=["right", "wrong"])
 def test_ctrl_c_gives_the_verdict_on_one_problem_so_far(
     verify: Any, handler: Any, handles: Callable[[Any], None]
 ) -> None:

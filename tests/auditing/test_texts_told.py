@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from support.moved_clock import Clock, moved_clock  # noqa: F401
-from support.text_sessions import TOKENS, Rows, chain, of_numpy, pick, softmax
+from support.reused_states import verifier
+from support.text_sessions import TOKENS, chain, of_numpy, pick, softmax
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
@@ -47,67 +47,6 @@ def test_questions_that_do_not_fit_tell_nothing_of_drafts() -> None:
     right = mo.audit_text(chain(), 0, **few)  # type: ignore[arg-type]
     assert "Not known" not in right.verdict
     assert right.met["extra"] > 100
-
-
-def least_length(least: int) -> Callable[[Any, Any], Any]:
-    """No token 0 among the first tokens."""
-
-    def law(text: Any, logits: Any) -> Any:
-        ruled_out = (np.arange(logits.size) == 0) & (len(text) < least)
-        return softmax(np.where(ruled_out, -np.inf, logits))
-
-    return law
-
-
-def keeps(law: Callable[[Any, Any], Any], late: int = 0) -> Callable[..., list[int]]:
-    """Rejection along two drafts under a promise, which ends `late` rows too late."""
-
-    def generate(target: Any, draft: Any, text: list[int]) -> list[int]:
-        begin, text = len(text), list(text)
-        while len(text) < begin + TOKENS:
-            drafts: list[int] = []
-            for _ in range(2):
-                drafts.append(pick(softmax(draft(text + drafts)[-1]), uniform()))
-            before, rows = len(text), Rows(target, draft, text + drafts)
-            logits = np.asarray(target(text + drafts))
-            for n, x in enumerate([*drafts, None]):
-                p, q = law([0] * max(before + n - late, 0), logits[before + n]), rows.q[before + n]
-                if x is None:
-                    text.append(pick(p, uniform()))
-                elif uniform() * q[x] < p[x]:
-                    text.append(x)
-                else:
-                    text.append(pick(np.maximum(p - q, 0), uniform()))
-                    break
-        return text[begin:]
-
-    return generate
-
-
-def test_beginnings_show_promises_that_change_late() -> None:
-    promise = least_length(8)
-    few = {"method": "sampling", "num_texts": 400, "vocab_sizes": [8]}
-    right = mo.audit_text(keeps(promise), 0, promise=promise, **few)  # type: ignore[arg-type]
-    assert right.clean, right.verdict
-    begun = [one.models for one in right.tried if "behind" in one.models]
-    assert len(begun) == 4
-    most = max(int(one.split("behind ")[1].split()[0]) for one in begun) + TOKENS
-    assert f"The promise was tried on texts of up to {most} tokens." in right.verdict
-    wrong = mo.audit_text(keeps(promise, 1), 0, promise=promise, **few)  # type: ignore[arg-type]
-    assert wrong.verdict_class == "lossy"
-
-
-def test_without_beginnings_the_longest_text_is_named() -> None:
-    def generate(target: Any, draft: Any) -> list[int]:
-        return keeps(as_it_is)(target, draft, [])
-
-    def as_it_is(text: Any, logits: Any) -> Any:
-        return softmax(logits)
-
-    few = {"method": "sampling", "num_texts": 500, "vocab_sizes": [64]}
-    report = mo.audit_text(generate, 0, promise=as_it_is, **few)  # type: ignore[arg-type]
-    assert "The promise was tried on texts of up to 5 tokens." in report.verdict
-    assert "texts of up to" not in mo.audit_text(generate, 0, **few).verdict  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["auto", "sampling"])
@@ -158,15 +97,8 @@ def test_counts_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("pace", [1e-3, 5e-3])
 def test_a_portfolio_keeps_to_its_seconds(clock: Clock, pace: float) -> None:
-    def verify(target: Any, draft: Any, drafts: Any, rng: Any) -> int:
-        x = int(drafts[0])
-        if rng.random() * draft[x] < target[x]:
-            return x
-        left = np.maximum(target - draft, 0)
-        return int(rng.choice(left.size, p=left / left.sum()))
-
     start = clock.now
-    report = mo.audit_portfolio(clock.slow(verify, pace), 0, num_drafts=1, seconds=5)
+    report = mo.audit_portfolio(clock.slow(verifier(), pace), 0, num_drafts=1, seconds=5)
     # those of the law that was begun, and its edges
     assert clock.now - start < 5 + pace * (LEAST_CALLS + 128)
     assert any("the time was up" in note for note in report.notes)
@@ -180,44 +112,3 @@ def test_texts_that_take_long_keep_to_their_seconds(method: str, clock: Clock) -
     start = clock.now
     mo.audit_text(clock.slow(chain(), 0.05), 0, seconds=7, method=method)
     assert clock.now - start < 7 + 0.05 * LEAST_CALLS
-
-
-def served_rows(promises: list[Any]) -> Callable[..., list[list[int]]]:
-    """Chains of rows, each under a sampling of its own."""
-
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> list[list[int]]:
-        answers = []
-        with np.errstate(divide="ignore"):
-            for row, promise in enumerate(promises):
-                tokens: list[int] = []
-                for n, x in enumerate([*drafts[row], -1]):
-                    law = promise.law(np.log(p[row, n]))
-                    if x < 0:
-                        tokens.append(int(rng.choice(law.size, p=law)))
-                        break
-                    q_n = promise.law(np.log(q[row, n]))
-                    if rng.random() * q_n[x] < law[x]:
-                        tokens.append(int(x))
-                        continue
-                    left = np.maximum(law - q_n, 0)
-                    tokens.append(int(rng.choice(left.size, p=left / left.sum())))
-                    break
-                answers.append(tokens)
-        return answers
-
-    return verify
-
-
-def test_each_row_keeps_a_promise_of_its_own() -> None:
-    greedy, sampled = mo.Sampling(temperature=0), mo.Sampling(temperature=0.7, top_k=5)
-    rows = [sampled, greedy, sampled]
-    right = mo.audit_chain(served_rows(rows), 0, batch=3, promise=rows, num_trials=600)
-    assert right.clean, right.verdict
-    swapped = served_rows([sampled, sampled, greedy])
-    wrong = mo.audit_chain(swapped, 0, batch=3, promise=rows, num_trials=600)
-    assert [one.verdict_class for one in wrong.tried][1:] == ["lossy", "lossy"]
-    assert wrong.tried[0].report.clean
-    with pytest.raises(InvalidInput, match="2 promises and 3 rows"):
-        mo.audit_chain(served_rows(rows), 0, batch=3, promise=rows[:2])
-    with pytest.raises(InvalidInput, match="goes with batch=B"):
-        mo.audit_chain(served_rows(rows), 0, promise=rows)

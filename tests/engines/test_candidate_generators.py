@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.24")
 candidate_generator = pytest.importorskip("transformers.generation.candidate_generator")
 MtpModel: Any = pytest.importorskip("transformers.modeling_layers").MtpModel
+
+torch.set_num_threads(1)
 
 PAGE = Path(__file__).parents[2] / "docs" / "shipped.md"
 
@@ -153,13 +155,9 @@ def audited(drafting: Drafting, promised: Any, **sampling: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread; heads of a model are those that it was given."""
+def own_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads of a model are those that it was given."""
     monkeypatch.setattr(MtpModel, "from_pretrained", lambda main, device_map: main.mtp_heads)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def report_of(drafting: Drafting) -> Any:
@@ -191,6 +189,13 @@ def test_verdict_and_distance(name: str) -> None:
     else:
         assert report.total_variation < 1e-6
         assert size == ("" if verdict == "lossless" else f"{report.edge_mass:.2g}")
+
+
+def test_a_temperature_that_was_not_promised_is_lossy() -> None:
+    drafting = assisted()
+    promised = text_law(drafting.target, drafting.length)
+    report = audited(drafting, promised, temperature=0.6 * TEMPERATURE, top_k=TOP_K)
+    assert report.verdict_class == "lossy"
 
 
 #: Logits before the filters are handed on, as up to 5.15.0.

@@ -28,6 +28,8 @@ except metadata.PackageNotFoundError:
     pytest.skip("sglang is not installed: make test-engines", allow_module_level=True)
 
 
+torch.set_num_threads(1)
+
 GROUP = "sglang.srt.plugins"
 
 
@@ -35,14 +37,6 @@ def entry_point() -> str:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     (name,) = project["entry-points"][GROUP].values()
     return str(name)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

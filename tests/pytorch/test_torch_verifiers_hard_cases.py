@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch_verifiers
-from support.paste_file_laws import output_law
+from support.paste_file_laws import SCHEMES, output_law, verdicts
 
 import mdsd_opt as mo
 from mdsd_opt.verifiers import Uniforms
 
-SCHEMES = {"with_replacement": mo.WithReplacement, "without_replacement": mo.WithoutReplacement}
 ROWS = 40
 
 
@@ -65,12 +64,6 @@ CASES = {
 }
 
 
-def verify(name, scheme, p, q, drafts, uniforms):
-    """By the package's uniforms, of which the functions use all but the second."""
-    given = [torch.as_tensor(x) for x in (p, q, drafts, uniforms[:, [0, 2, 3]])]
-    return getattr(torch_verifiers, name)(*given, replacement=scheme == "with_replacement")
-
-
 def as_package_sees(rows):
     return normalised(rows.double().numpy())
 
@@ -96,7 +89,7 @@ def test_decisions_are_those_of_the_package_or_at_least_possible(name, scheme, c
         wide_p, wide_q = as_package_sees(p), as_package_sees(q)
         drafts = np.stack([SCHEMES[scheme](law, num_drafts).sample(rng) for law in wide_q])
         uniforms = rng.random((ROWS, 4))
-        found = verify(name, scheme, p, q, drafts, uniforms)
+        found = verdicts(name, scheme, p, q, drafts, uniforms)
         tokens = found.tokens.numpy()
         assert (wide_p[np.arange(ROWS), tokens] > 0.0).all()
         if name == "optimal":  # bins decide otherwise: the law is what is asked of them

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.chain_verifiers import standard
+from support.chain_verifiers import limit_laws, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
-from mdsd_opt.auditing.laws import standard_laws
 from mdsd_opt.errors import InvalidInput
 
 
 @pytest.fixture(autouse=True)
 def few_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "standard_laws", lambda drafts: [standard_laws(drafts)[2]])
+    limit_laws(monkeypatch, "reversed")
     monkeypatch.setattr(chains, "wide_laws", lambda length, sizes: [])
 
 

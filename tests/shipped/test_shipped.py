@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -25,6 +24,8 @@ import mdsd_opt as mo
 from mdsd_opt.auditing.engines import Adapter
 from mdsd_opt.auditing.subject import DraftChain
 from mdsd_opt.auditing.trees import TableModel
+
+torch.set_num_threads(1)
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "shipped.md"
@@ -117,14 +118,6 @@ def size_of(report: Any) -> float:
     few = report.tried[0].report if hasattr(report, "tried") else report
     assert few.method == "driven"
     return float(few.total_variation)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_page_has_every_function_and_no_other() -> None:

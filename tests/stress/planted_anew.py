@@ -19,7 +19,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from support.text_sessions import by_alias, pick, softmax
+from support.planted_chains import normalised as whole
+from support.planted_chains import right_accept as ratio
+from support.planted_chains import right_residual as left
+from support.text_sessions import by_alias, by_halves, pick, softmax
 
 Law = Any
 Function = Callable[..., Any]
@@ -36,19 +39,6 @@ def entered(found: dict[tuple[str, str], Maker], kind: str, makers: dict[str, Ma
 
 
 # --- parts
-
-
-def ratio(p: Law, q: Law, x: int) -> float:
-    return float(min(1.0, p[x] / q[x])) if q[x] > 0 else 1.0
-
-
-def whole(weights: Law, otherwise: Law) -> Law:
-    total = weights.sum()
-    return weights / total if total > 0 else otherwise
-
-
-def left(p: Law, q: Law) -> Law:
-    return whole(np.maximum(p - q, 0.0), p)
 
 
 def unscaled(law: Law, u: float) -> int:
@@ -591,19 +581,6 @@ for number, (name, law) in enumerate(RECORDS.items()):
     entered(WRONG, "trace" if number % 2 else "tokens", {name: partial(partial, recorded, law)})
 
 # --- right chains
-
-
-def by_halves(law: Law, u: float) -> int:
-    """Which half of the tokens, then which half of that."""
-    low, high, rest = 0, law.size, u * law.sum()
-    while high - low > 1:
-        middle = (low + high) // 2
-        mass = law[low:middle].sum()
-        if rest < mass or law[middle:high].sum() <= 0:
-            high = middle
-        else:
-            low, rest = middle, rest - mass
-    return low
 
 
 def by_rank(law: Law, u: float) -> int:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import numpy as np
+import pytest
 from support.text_sessions import after_block, block_chances, block_ratios, last_passed, pick
+
+from mdsd_opt.auditing import chains, on_laws
+from mdsd_opt.auditing.laws import standard_laws
 
 
 def drawn(weights: Any) -> int:
@@ -27,6 +32,33 @@ def standard(p: Any, q: Any, drafts: Any) -> list[int]:
         if not random.random() * q[n, x] < p[n, x]:
             return [*map(int, drafts[:n]), drawn(residual(p[n], q[n]))]
     return [*map(int, drafts), drawn(p[len(drafts)])]
+
+
+def lengths(drafts: Any) -> list[int]:
+    """How many drafts each row has, of rows that are padded with -1."""
+    return (np.asarray(drafts) >= 0).sum(axis=1).tolist()
+
+
+def by_rows(*verifies: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Each row up to its own end, by these functions in turn."""
+
+    def rows(p: Any, q: Any, drafts: Any) -> list[Any]:
+        return [
+            verify(p[row, : n + 1], q[row, :n], drafts[row, :n])
+            for row, (n, verify) in enumerate(zip(lengths(drafts), cycle(verifies), strict=False))
+        ]
+
+    return rows
+
+
+def limit_laws(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Audit on the standard laws of these names alone, for what is the same on all the others."""
+    for module in (chains, on_laws):
+        monkeypatch.setattr(
+            module,
+            "standard_laws",
+            lambda drafts: [one for one in standard_laws(drafts) if one.name in names],
+        )
 
 
 def padded(p: Any, q: Any, drafts: Any) -> Any:

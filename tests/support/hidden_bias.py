@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from support.reused_states import verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.checks import _SHARE, _strengths
@@ -88,25 +89,16 @@ def found_in(audits: Iterator[Any] | list[Any]) -> int:
     return sum(report.verdict_class == "lossy" for report in audits)
 
 
-def window(of: int, width: float, start: float, right: Callable[..., int]) -> Callable[..., int]:
-    """A right verifier of single tokens but in a window of one tuple's first two uniforms."""
+def window(of: int, width: float, start: float) -> Callable[..., int]:
+    """A right verifier of single tokens but in a window of one tuple's two uniforms."""
 
     def verify(target: Any, draft: Any, drafts: Any, rng: np.random.Generator) -> int:
         u, v = rng.random(2)
         if int(drafts[0]) == of and all(start <= x < start + width for x in (u, v)):
             return int(np.argmin(target))
-        return right(target, draft, drafts, u, v)
+        return verifier(lambda _: (u, v))(target, draft, drafts, rng)
 
     return verify
-
-
-def rejection(target: Any, draft: Any, drafts: Any, u: float, v: float) -> int:
-    """The right token for one draft and two uniforms."""
-    x = int(drafts[0])
-    if u * draft[x] < target[x]:
-        return x
-    left = np.cumsum(np.maximum(target - draft, 0.0))
-    return int(min(np.searchsorted(left, v * left[-1], side="right"), target.size - 1))
 
 
 def problem_of(p: Vector, seed: int = 0) -> mo.TransportProblem:

@@ -9,7 +9,15 @@ import numpy as np
 import torch
 import torch_verifiers
 
-SCHEMES = ["with_replacement", "without_replacement"]
+import mdsd_opt as mo
+
+SCHEMES = {"with_replacement": mo.WithReplacement, "without_replacement": mo.WithoutReplacement}
+
+
+def verdicts(name, scheme, p, q, drafts, uniforms):
+    """By the package's uniforms, of which the functions use all but the second."""
+    given = [torch.as_tensor(x) for x in (p, q, drafts, uniforms[:, [0, 2, 3]])]
+    return getattr(torch_verifiers, name)(*given, replacement=scheme == "with_replacement")
 
 
 def drafted_tuples(q, num_drafts, replacement):

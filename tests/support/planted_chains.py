@@ -10,13 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
+from support.chain_verifiers import by_rows
 from support.text_sessions import (
     after_block,
     block_chances,
     block_ratios,
+    by_halves,
     last_passed,
     pick,
     softmax,
@@ -85,45 +88,37 @@ def normalised(law: Law, otherwise: Law) -> Law:
     return law / law.sum() if law.sum() > 0 else otherwise
 
 
-def cut(size: int) -> Callable[[Law, Law], Law]:
-    """The residual's likeliest tokens alone."""
-
-    def residual(p: Law, q: Law) -> Law:
-        left = right_residual(p, q)
-        if left.size <= size:
-            return left
-        return normalised(np.where(left >= np.sort(left)[-size], left, 0.0), p)
-
-    return residual
+Change = Callable[[Law], Law]
 
 
-def above(least: float) -> Callable[[Law, Law], Law]:
-    """The residual without its small entries."""
-
-    def residual(p: Law, q: Law) -> Law:
-        left = np.maximum(p - q, 0.0)
-        return normalised(np.where(left >= least, left, 0.0), right_residual(p, q))
-
-    return residual
+def cut(size: int) -> Change:
+    """The likeliest tokens alone."""
+    return lambda law: law if law.size <= size else np.where(law >= np.sort(law)[-size], law, 0.0)
 
 
-def powered(power: float) -> Callable[[Law, Law], Law]:
-    return lambda p, q: normalised(right_residual(p, q) ** power, p)
+def above(least: float) -> Change:
+    """Without small entries."""
+    return lambda law: np.where(law >= least, law, 0.0)
 
 
-def bonus_above(least: float) -> Callable[[Law, Law], Law]:
-    return lambda p, q: normalised(np.where(p >= least, p, 0.0), p)
+def powered(power: float) -> Change:
+    return lambda law: law**power
 
 
-def bonus_cut(size: int) -> Callable[[Law, Law], Law]:
-    def bonus(p: Law, q: Law) -> Law:
-        return p if p.size <= size else normalised(np.where(p >= np.sort(p)[-size], p, 0.0), p)
-
-    return bonus
+def of_residual(change: Change) -> Parts:
+    return Parts(residual=lambda p, q: normalised(change(right_residual(p, q)), p))
 
 
-def bonus_powered(power: float) -> Callable[[Law, Law], Law]:
-    return lambda p, q: normalised(p**power, p)
+def of_bonus(change: Change) -> Parts:
+    return Parts(bonus=lambda p, q: normalised(change(p), p))
+
+
+def residual_above(least: float) -> Parts:
+    """Small entries are left out before the rest is scaled."""
+    change = above(least)
+    return Parts(
+        residual=lambda p, q: normalised(change(np.maximum(p - q, 0.0)), right_residual(p, q))
+    )
 
 
 def scaled(factor: float) -> Callable[[Law, Law, int], float]:
@@ -137,14 +132,6 @@ def levels(count: int) -> Callable[[], Callable[[], float]]:
 def argmax_law(p: Law, q: Law) -> Law:
     law: Law = (np.arange(p.size) == np.argmax(p)).astype(float)
     return law
-
-
-def shifted(p: Law, q: Law) -> Law:
-    return np.roll(right_residual(p, q), 1)
-
-
-def forgets_zero(p: Law, q: Law) -> Law:
-    return normalised(np.abs(p - q), p)
 
 
 def bfloat(law: Law) -> Law:
@@ -162,31 +149,31 @@ def always_token(token: int) -> Callable[[Law, Law, int], float]:
 
 #: Wrong in their laws: an oracle knows their distance.
 BY_LAW: dict[str, Parts] = {
-    **{f"residual cut at {n}": Parts(residual=cut(n)) for n in (5, 10, 40, 50, 64, 100, 200, 1000)},
+    **{f"residual cut at {n}": of_residual(cut(n)) for n in (5, 10, 40, 50, 64, 100, 200, 1000)},
     **{
-        f"residual above {least}": Parts(residual=above(float(least)))
+        f"residual above {least}": residual_above(float(least))
         for least in ("1e-1", "1e-2", "1e-3", "1e-4")
     },
     **{
-        f"residual to the power {power}": Parts(residual=powered(float(power)))
+        f"residual to the power {power}": of_residual(powered(float(power)))
         for power in ("1.02", "1.2", ".98")
     },
-    "residual squared": Parts(residual=powered(2.0)),
+    "residual squared": of_residual(powered(2.0)),
     "residual is p": Parts(residual=lambda p, q: p),
     "residual is q": Parts(residual=lambda p, q: q),
-    "residual with absolute value": Parts(residual=forgets_zero),
+    "residual with absolute value": Parts(residual=lambda p, q: normalised(np.abs(p - q), p)),
     "residual of the likeliest": Parts(residual=argmax_law),
-    "residual shifted by one": Parts(residual=shifted),
-    "residual plus 1e-3": Parts(residual=lambda p, q: normalised(right_residual(p, q) + 1e-3, p)),
-    "residual plus 1e-6": Parts(residual=lambda p, q: normalised(right_residual(p, q) + 1e-6, p)),
+    "residual shifted by one": of_residual(lambda law: np.roll(law, 1)),
+    "residual plus 1e-3": of_residual(lambda law: law + 1e-3),
+    "residual plus 1e-6": of_residual(lambda law: law + 1e-6),
     "residual uniform": Parts(residual=lambda p, q: np.full(p.size, 1.0 / p.size)),
     "residual in bfloat16": Parts(residual=lambda p, q: right_residual(bfloat(p), bfloat(q))),
     "residual of p over q": Parts(residual=lambda p, q: normalised(p / np.maximum(q, 1e-9), p)),
-    **{f"bonus at power {x}": Parts(bonus=bonus_powered(float(x))) for x in ("1.05", ".9")},
+    **{f"bonus at power {x}": of_bonus(powered(float(x))) for x in ("1.05", ".9")},
     "bonus of the likeliest": Parts(bonus=argmax_law),
     "bonus from q": Parts(bonus=lambda p, q: q),
-    **{f"bonus cut at {n}": Parts(bonus=bonus_cut(n)) for n in (50, 200)},
-    **{f"bonus above {x}": Parts(bonus=bonus_above(float(x))) for x in ("1e-3", "1e-4")},
+    **{f"bonus cut at {n}": of_bonus(cut(n)) for n in (50, 200)},
+    **{f"bonus above {x}": of_bonus(above(float(x))) for x in ("1e-3", "1e-4")},
     "bonus shifted by one": Parts(bonus=lambda p, q: np.roll(p, 1)),
     "bonus is the residual": Parts(bonus=right_residual),
     "ratio 1 % too high": Parts(accept=scaled(1.01)),
@@ -242,31 +229,14 @@ def wrong_with_state() -> dict[str, Callable[[], Callable[..., list[int]]]]:
 
         return verify
 
-    def every(n: int) -> Callable[[], Callable[..., list[int]]]:
+    def in_calls(is_wrong: Callable[[int], bool], parts: Parts) -> Callable[[], Any]:
         def make() -> Callable[..., list[int]]:
-            right, wrong = Parts().made(), Parts(residual=argmax_law, bonus=argmax_law).made()
-            calls = [0]
-
-            def verify(p: Law, q: Law, drafts: Any) -> list[int]:
-                calls[0] += 1
-                return (wrong if calls[0] % n == 0 else right)(p, q, drafts)
-
-            return verify
+            right, wrong, calls = Parts().made(), parts.made(), count(1)
+            return lambda *given: (wrong if is_wrong(next(calls)) else right)(*given)
 
         return make
 
-    def after(n: int) -> Callable[[], Callable[..., list[int]]]:
-        def make() -> Callable[..., list[int]]:
-            right, wrong = Parts().made(), Parts(residual=lambda p, q: p).made()
-            calls = [0]
-
-            def verify(p: Law, q: Law, drafts: Any) -> list[int]:
-                calls[0] += 1
-                return (wrong if calls[0] > n else right)(p, q, drafts)
-
-            return verify
-
-        return make
+    argmax, target = Parts(residual=argmax_law, bonus=argmax_law), Parts(residual=lambda p, q: p)
 
     def last_call_law() -> Callable[..., list[int]]:
         kept: list[Law] = []
@@ -296,11 +266,11 @@ def wrong_with_state() -> dict[str, Callable[[], Callable[..., list[int]]]]:
         "one uniform for all decisions": one_uniform,
         "one uniform for all tests": same_for_tests,
         "a uniform kept from the call before": kept_uniform,
-        "the argmax in every 50th call": every(50),
-        "the argmax in every 7th call": every(7),
-        "the argmax in every 1,000th call": every(1_000),
-        "wrong after 20,000 calls": after(20_000),
-        "wrong after 1,000 calls": after(1_000),
+        "the argmax in every 50th call": in_calls(lambda n: n % 50 == 0, argmax),
+        "the argmax in every 7th call": in_calls(lambda n: n % 7 == 0, argmax),
+        "the argmax in every 1,000th call": in_calls(lambda n: n % 1_000 == 0, argmax),
+        "wrong after 20,000 calls": in_calls(lambda n: n > 20_000, target),
+        "wrong after 1,000 calls": in_calls(lambda n: n > 1_000, target),
         "the law of the call before": last_call_law,
         "the answer of the call before": repeats_answer,
     }
@@ -362,16 +332,7 @@ def _by_race(law: Law, uniforms: Callable[[int], Law]) -> int:
 
 
 def _by_choice(law: Law, uniforms: Callable[[int], Law]) -> int:
-    """By halves: which part of the law, then which token of it, from one number."""
-    u, low, high = float(uniforms(1)[0]) * law.sum(), 0, law.size
-    while high - low > 1:
-        middle = (low + high) // 2
-        left = law[low:middle].sum()
-        if u < left or law[middle:high].sum() <= 0:
-            high = middle
-        else:
-            u, low = u - left, middle
-    return low
+    return by_halves(law, float(uniforms(1)[0]))
 
 
 def _standard(p: Law, q: Law, drafts: list[int], draw: Draw, many: Any) -> list[int]:
@@ -426,10 +387,8 @@ def as_batch(verify: Callable[..., list[int]]) -> Callable[[Law, Law, Law], Law]
 
     def rows(p: Law, q: Law, drafts: Law) -> Law:
         given = np.full((len(drafts), drafts.shape[1] + 1), -1)
-        for row, chain in enumerate(drafts):
-            n = int((chain >= 0).sum())
-            tokens = verify(p[row, : n + 1], q[row, :n], chain[:n])
-            given[row, : len(tokens)] = tokens
+        for row, tokens in zip(given, by_rows(verify)(p, q, drafts), strict=True):
+            row[: len(tokens)] = tokens
         return given
 
     return rows

@@ -12,6 +12,7 @@ import copy
 import pickle
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,170 +52,131 @@ def of_python_made(_: Any) -> Any:
     return own.random, own.getstate, own.setstate
 
 
-def put_back(parts: Parts) -> Case:
+def case(numbers: Callable[..., tuple[float, float]], *given: Any) -> Case:
+    """The case of what makes the two numbers of `given`, `is_wrong` and the audit's generator."""
+    return lambda is_wrong: partial(numbers, *given, is_wrong)
+
+
+def put_back(parts: Parts, is_wrong: bool, rng: Any) -> tuple[float, float]:
     """Before the second number."""
-
-    def case(is_wrong: bool) -> Numbers:
-        def numbers(rng: Any) -> tuple[float, float]:
-            draw, state, put = parts(rng)
-            before = state()
-            first = draw()
-            put(before)
-            return (first, draw()) if is_wrong else (draw(), draw())
-
-        return numbers
-
-    return case
+    draw, state, put = parts(rng)
+    before = state()
+    first = draw()
+    put(before)
+    return (first, draw()) if is_wrong else (draw(), draw())
 
 
-def put_back_at_the_end(parts: Parts) -> Case:
+def put_back_at_the_end(parts: Parts, is_wrong: bool, rng: Any) -> tuple[float, float]:
     """So that the next call begins where this one began."""
-
-    def case(is_wrong: bool) -> Numbers:
-        def numbers(rng: Any) -> tuple[float, float]:
-            draw, state, put = parts(rng)
-            before = state()
-            given = draw(), draw()
-            after = state()
-            put(before)
-            if not is_wrong:
-                draw()
-                put(after)
-            return given
-
-        return numbers
-
-    return case
+    draw, state, put = parts(rng)
+    before = state()
+    given = draw(), draw()
+    after = state()
+    put(before)
+    if not is_wrong:
+        draw()
+        put(after)
+    return given
 
 
 def kept(parts: Parts) -> Case:
     """From one call to the next: two calls have the same numbers."""
 
-    def case(is_wrong: bool) -> Numbers:
-        states: list[Any] = []
+    def numbers(states: list[Any], is_wrong: bool, rng: Any) -> tuple[float, float]:
+        draw, state, put = parts(rng)
+        now = state()
+        if states:
+            put(states.pop())
+        else:
+            states.append(now)
+        if not is_wrong:
+            draw()
+            put(now)
+        return draw(), draw()
 
-        def numbers(rng: Any) -> tuple[float, float]:
-            draw, state, put = parts(rng)
-            now = state()
-            if states:
-                put(states.pop())
-            else:
-                states.append(now)
-            if not is_wrong:
-                draw()
-                put(now)
-            return draw(), draw()
-
-        return numbers
-
-    return case
+    return lambda is_wrong: partial(numbers, [], is_wrong)
 
 
-def twin(copied: Callable[[Any], Any], own: Callable[[Any], Any], name: str = "random") -> Case:
+def twin(copied: Callable[[Any], Any], own: Callable[[Any], Any], is_wrong: bool, rng: Any) -> Any:
     """A copy of the generator, which draws the same."""
-
-    def case(is_wrong: bool) -> Numbers:
-        def numbers(rng: Any) -> tuple[float, float]:
-            generator = own(rng)
-            other = copied(generator)
-            first, second = (getattr(each, name)() for each in (generator, other))
-            return first, second if is_wrong else getattr(generator, name)()
-
-        return numbers
-
-    return case
+    generator = own(rng)
+    other = copied(generator)
+    first, second = generator.random(), other.random()
+    return first, second if is_wrong else generator.random()
 
 
 def pickled(generator: Any) -> Any:
     return pickle.loads(pickle.dumps(generator))
 
 
-def jumped(is_wrong: bool) -> Numbers:
-    def numbers(rng: Any) -> tuple[float, float]:
-        rng.random()  # what is jumped from moves on
-        jumps = (1, 1) if is_wrong else (1, 2)
-        first, second = (np.random.Generator(rng.bit_generator.jumped(n)).random() for n in jumps)
-        return first, second
-
-    return numbers
+def jumped(is_wrong: bool, rng: Any) -> tuple[float, float]:
+    rng.random()  # what is jumped from moves on
+    jumps = (1, 1) if is_wrong else (1, 2)
+    first, second = (np.random.Generator(rng.bit_generator.jumped(n)).random() for n in jumps)
+    return first, second
 
 
-def advanced(is_wrong: bool) -> Numbers:
-    def numbers(rng: Any) -> tuple[float, float]:
-        first = rng.random()
-        rng.bit_generator.advance(-1)
-        return (first, rng.random()) if is_wrong else (rng.random(), rng.random())
-
-    return numbers
+def advanced(is_wrong: bool, rng: Any) -> tuple[float, float]:
+    first = rng.random()
+    rng.bit_generator.advance(-1)
+    return (first, rng.random()) if is_wrong else (rng.random(), rng.random())
 
 
-def spawned(is_wrong: bool) -> Numbers:
-    def numbers(rng: Any) -> tuple[float, float]:
-        if is_wrong:  # one child for two generators
-            child = rng.bit_generator.seed_seq.spawn(1)[0]
-            return np.random.default_rng(child).random(), np.random.default_rng(child).random()
-        first, second = rng.spawn(2)
-        return first.random(), second.random()
-
-    return numbers
+def spawned(is_wrong: bool, rng: Any) -> tuple[float, float]:
+    if is_wrong:  # one child for two generators
+        child = rng.bit_generator.seed_seq.spawn(1)[0]
+        return np.random.default_rng(child).random(), np.random.default_rng(child).random()
+    first, second = rng.spawn(2)
+    return first.random(), second.random()
 
 
-def seeded_anew(parts: Parts, seed: Callable[[Any], None]) -> Case:
+def seeded_anew(
+    parts: Parts, seed: Callable[[Any], None], is_wrong: bool, rng: Any
+) -> tuple[float, float]:
     """From the same seed in every call."""
-
-    def case(is_wrong: bool) -> Numbers:
-        def numbers(rng: Any) -> tuple[float, float]:
-            draw, state, put = parts(rng)
-            before = state()
-            seed(7)
-            if not is_wrong:
-                draw()
-                put(before)
-            return draw(), draw()
-
-        return numbers
-
-    return case
+    draw, state, put = parts(rng)
+    before = state()
+    seed(7)
+    if not is_wrong:
+        draw()
+        put(before)
+    return draw(), draw()
 
 
-def seeded_twice(is_wrong: bool) -> Numbers:
+def seeded_twice(is_wrong: bool, _: Any) -> tuple[float, float]:
     """From a number that was drawn."""
-
-    def numbers(_: Any) -> tuple[float, float]:
-        seed = random.random()
+    seed = random.random()
+    random.seed(seed)
+    first = random.random()
+    if is_wrong:
         random.seed(seed)
-        first = random.random()
-        if is_wrong:
-            random.seed(seed)
-        return first, random.random()
-
-    return numbers
+    return first, random.random()
 
 
 CASES: dict[str, Case] = {
-    "rng": put_back(of_rng),
-    "rng at the end": put_back_at_the_end(of_rng),
+    "rng": case(put_back, of_rng),
+    "rng at the end": case(put_back_at_the_end, of_rng),
     "rng kept": kept(of_rng),
-    "rng copied": twin(copy.deepcopy, lambda rng: rng),
-    "rng pickled": twin(pickled, lambda rng: rng),
-    "rng jumped": jumped,
-    "rng advanced": advanced,
-    "rng spawned": spawned,
-    "default_rng": put_back(of_made),
-    "numpy.random": put_back(of_legacy),
-    "numpy.random at the end": put_back_at_the_end(of_legacy),
+    "rng copied": case(twin, copy.deepcopy, lambda rng: rng),
+    "rng pickled": case(twin, pickled, lambda rng: rng),
+    "rng jumped": case(jumped),
+    "rng advanced": case(advanced),
+    "rng spawned": case(spawned),
+    "default_rng": case(put_back, of_made),
+    "numpy.random": case(put_back, of_legacy),
+    "numpy.random at the end": case(put_back_at_the_end, of_legacy),
     "numpy.random kept": kept(of_legacy),
-    "numpy.random seeded": seeded_anew(of_legacy, np.random.seed),
-    "RandomState": put_back(of_random_state),
-    "RandomState copied": twin(copy.deepcopy, lambda _: np.random.RandomState()),
-    "random": put_back(of_python),
-    "random at the end": put_back_at_the_end(of_python),
+    "numpy.random seeded": case(seeded_anew, of_legacy, np.random.seed),
+    "RandomState": case(put_back, of_random_state),
+    "RandomState copied": case(twin, copy.deepcopy, lambda _: np.random.RandomState()),
+    "random": case(put_back, of_python),
+    "random at the end": case(put_back_at_the_end, of_python),
     "random kept": kept(of_python),
-    "random seeded": seeded_anew(of_python, random.seed),
-    "random seeded twice": seeded_twice,
-    "random.Random": put_back(of_python_made),
-    "random.Random copied": twin(copy.deepcopy, lambda _: random.Random()),
-    "random.Random pickled": twin(pickled, lambda _: random.Random()),
+    "random seeded": case(seeded_anew, of_python, random.seed),
+    "random seeded twice": case(seeded_twice),
+    "random.Random": case(put_back, of_python_made),
+    "random.Random copied": case(twin, copy.deepcopy, lambda _: random.Random()),
+    "random.Random pickled": case(twin, pickled, lambda _: random.Random()),
 }
 
 #: Those that chains and texts draw with.
@@ -226,13 +188,16 @@ PARTS: dict[str, Parts] = {
 }
 
 
-def verifier(numbers: Numbers) -> Callable[..., int]:
-    """Rejection of one draft by these numbers."""
+def verifier(
+    numbers: Numbers = lambda rng: rng.random(2),
+    left: Callable[[Any, Any], Any] = lambda p, q: np.maximum(p - q, 0),
+) -> Callable[..., int]:
+    """Rejection of one draft by these numbers; what follows a refusal is drawn from `left`."""
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
         x = int(np.asarray(drafts).flat[0])
         first, second = numbers(rng)
-        return x if first * q[x] < p[x] else pick(np.maximum(p - q, 0), second)
+        return x if first * q[x] < p[x] else pick(left(p, q), second)
 
     return verify
 

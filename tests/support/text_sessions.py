@@ -45,6 +45,19 @@ def by_alias(weights: Any, uniform: float) -> int:
     return column if uniform * size - column < share[column] or column in small else other[column]
 
 
+def by_halves(weights: Any, uniform: float) -> int:
+    """Which half of the tokens, then which half of that, by one number."""
+    low, high, rest = 0, weights.size, uniform * weights.sum()
+    while high - low > 1:
+        middle = (low + high) // 2
+        mass = weights[low:middle].sum()
+        if rest < mass or weights[middle:high].sum() <= 0:
+            high = middle
+        else:
+            low, rest = middle, rest - mass
+    return low
+
+
 def of_numpy() -> Uniform:
     return np.random.random
 

@@ -165,20 +165,13 @@ def fixed_tree(pair, state, rng, width=3, depth=2):
     return tokens, width * depth, min(len(tokens) - 1, depth)
 
 
-def _of_law(change):
-    """Tokens of a changed target, as if drafts were verified against it."""
+def _of_law(change, share=1.0):
+    """Tokens of a changed target, as if drafts were held against it, in a share of the steps."""
 
     def step(pair, state, rng):
+        if share < 1.0 and rng.random() >= share:
+            return [pair.of_target(state, rng)], 1, 0
         return [drawn(change(pair.p[state], pair, state).cumsum(), rng.random())], 1, 1
-
-    return step
-
-
-def _sometimes(share, change):
-    def step(pair, state, rng):
-        if rng.random() < share:
-            return [drawn(change(pair.p[state], pair, state).cumsum(), rng.random())], 1, 1
-        return [pair.of_target(state, rng)], 1, 0
 
     return step
 
@@ -265,7 +258,7 @@ WRONG = {
     "tree: fixed drafts as if drawn": partial(tree, wrong="fixed drafts"),
     "temperature 0.7 for 1": _of_law(lambda p, *rest: p ** (1 / 0.7)),
     "temperature 1.4 for 1": _of_law(lambda p, *rest: p ** (1 / 1.4)),
-    "one in five is the likeliest": _sometimes(0.2, _one_hot),
+    "one in five is the likeliest": _of_law(_one_hot, 0.2),
     "a bias of logits is lost": _of_law(_biased),
     "a filter is lost": _of_law(lambda p, pair, state: pair.whole[state]),
 }
@@ -278,7 +271,7 @@ SMALL = {
     "short drafts are cleared": short_drafts_cleared,
     "one uniform for a step of 3": Chain(depth=3, uniforms="once"),
     "temperature 0.9 for 1": _of_law(lambda p, *rest: p ** (1 / 0.9)),
-    "one in twenty is the likeliest": _sometimes(0.05, _one_hot),
+    "one in twenty is the likeliest": _of_law(_one_hot, 0.05),
 }
 
 

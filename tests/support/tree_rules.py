@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ def chain(
     swapped: bool = False,
     at_most: bool = False,
     wrong_row: bool = False,
-    residual: str = "right",
+    left: Callable[[Any, Any], Any] = lambda p, q: np.maximum(p - q, 0),
 ) -> Any:
     """Rejection along a chain, as engines have it, and the mistakes that are made in it."""
 
@@ -44,8 +45,8 @@ def chain(
                 accepted = u * q[x] <= p[x] if at_most else u * q[x] < p[x]
             if not accepted:
                 row = nodes[max(n - 1, 0)].target if wrong_row else p
-                left = np.maximum(row - q, 0) if residual == "right" else row
-                return [*tokens, drawn(left if left.any() else row, rng)]
+                rest = left(row, q)
+                return [*tokens, drawn(rest if rest.any() else row, rng)]
             tokens.append(x)
         return [*tokens, drawn(nodes[-1].target, rng)]
 
