@@ -89,7 +89,7 @@ def audit_drafts(
     num_trials : int, optional
         Draft tuples: by default 100,000.
     options : AuditOptions
-        Of which `num_trials`, `false_alarm`, `power`, `confidence` and `detect` are read.
+        Its `num_trials`, `false_alarm`, `power`, `confidence` and `detect` are read.
     **keywords
         The last four by their names.
 

@@ -107,7 +107,7 @@ def audit_trace(
     rng : numpy.random.Generator or int, optional
         Generator of what spreads tokens over their probabilities, or its seed, 0 by default.
     options : AuditOptions
-        Of which `false_alarm`, `power`, `confidence` and `detect` are read.
+        Its `false_alarm`, `power`, `confidence` and `detect` are read.
     **keywords
         The same by their names; and in place of `sampling` `temperature`, `draft_temperature` (that
         of the target unless given), `top_k`, `top_p`, `min_p` and `joint`, see `Sampling`.

@@ -138,9 +138,9 @@ def audit_tree(
         With the method "driven", all trees are enumerated, and every decision is driven through
         chosen random numbers, exact up to the random checks that the report counts, where there are
         at most `max_trees` trees and the rule can be driven (a note says why not); "auto" is the
-        same. A limit of time, of which there is none unless one is given, holds for driving, and
-        again for the sample of what was not driven by then; 512 probes of edges, and 100 checks of
-        each tree.
+        same. There are 512 probes of edges, and 100 checks of each tree. Time has no limit unless
+        one is given, which holds for driving, and again for the sample of what was not driven by
+        then.
     **keywords
         The same by their names, such as ``method="sampling"``.
 

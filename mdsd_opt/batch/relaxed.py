@@ -70,8 +70,8 @@ def relaxed_rates(
     spread : {"equal", "best"}
         "equal" gives each row the budget. "best" takes it as a mean over all rows, for each scheme
         and K by itself, and spends it where it buys most: the divergence has one slope in a at all
-        rows. No other way of spending it has a larger mean rate. Not for tv, of which a unit buys
-        the same wherever it is spent.
+        rows. No other way of spending it has a larger mean rate. Not for tv: a unit of it buys the
+        same wherever it is spent.
     num_threads, progress : optional
         As for `acceptance_rates`.
     **options

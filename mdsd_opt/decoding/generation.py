@@ -73,8 +73,8 @@ class Metrics(Result):
     draft_seconds, target_seconds, verify_seconds : float
     kl, tv : float
         Distances of the laws of the output's tokens from the target, summed: KL in nats, whose mean
-        is that of the whole text; total variation, of which that of the text is at most the sum. 0
-        unless targets are relaxed.
+        is that of the whole text, and total variation, whose sum is at least that of the whole
+        text. 0 unless targets are relaxed.
     """
 
     num_steps: int = 0

@@ -305,8 +305,8 @@ class Report(Judged):
     detect : float
         Bias that may have stayed hidden where `answer` is a pass.
     direction : str
-        Changes of the law of which `detectable_bias` speaks: "in any direction", or between which
-        groups alone where no more can be known, as laws of recorded steps come once each.
+        Changes of the law that `detectable_bias` is about: "in any direction", or the groups
+        between which alone mass is seen to move, as laws of recorded steps come once each.
     class_bias : float or None
         The same between the `classes` of outcomes alone, which is smaller over wide vocabularies:
         what moves within a class is not in it. None where single outcomes were compared.

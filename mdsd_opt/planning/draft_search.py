@@ -284,7 +284,7 @@ def best_draft_temperature(
 
     Notes
     -----
-    The search costs O(V) for each of the intervals, of which there are some dozens.
+    The search costs O(V) for each of some dozens of intervals.
     """
     pair = Logits.of(target_logits, draft_logits, options)
     pair.require_open_draft()

@@ -55,7 +55,7 @@ from mdsd_opt.problem import inclusion_bound
 #: Factors of the draft's own temperature that are compared.
 TEMPERATURE_FACTORS = (0.7, 1.4)
 
-#: Largest K at which all ways to draft are compared, of which there are K + 7.
+#: Largest K at which all ways to draft, K + 7 of them, are compared.
 MAX_DRAFTS = 64
 
 #: Filters that are tried, each alone, beside none and the target's own.

@@ -128,7 +128,7 @@ _MAX_CLOCKS, _MAX_SIMULATED = 1 << 26, 1 << 28
 
 
 class SharedNoise(Verifier):
-    """A verifier that draws its drafts itself, on exponentials of which its output is made.
+    """A verifier that draws its drafts itself, on the exponentials that decide its output.
 
     Tokens race on `one_clock` for all drafts, which are the K first of q on it, or on a clock for
     each draft.

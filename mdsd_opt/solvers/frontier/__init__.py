@@ -55,7 +55,7 @@ class Distances:
 def distances(x: Numbers, p: Numbers) -> Distances:
     """Distances of x from p; infinite if x has mass outside p's support (or the other way round).
 
-    The laws sum to one; float64, or Fractions, of which only the logarithms are rounded.
+    The laws sum to one; float64, or Fractions, whose logarithms alone are rounded.
     """
     exact = p.dtype == object
     difference = x - p
