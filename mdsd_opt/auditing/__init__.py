@@ -5,7 +5,7 @@ are the doors. A function, wrapped by `subject`, `chain_calls` or `tree_rule`, i
 `pace` makes its calls, which draw from `randomness`; `driving` finds its law exactly, each call
 answered by a `tape`, and `driven_laws` adds that up. `checks` look at samples, `seen_texts` at
 texts; `edges`, `replay` and `causes` look closer. `findings` decides, and `evidence` has the words.
-`engines` are functions that packages ship, and `conformance` has the checks for tests of one's own.
+`engines` are functions that packages ship, and `conformance` has the checks for your own tests.
 """
 
 import lazy_loader

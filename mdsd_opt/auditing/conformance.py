@@ -1,4 +1,4 @@
-"""Checks of verifiers, chains, tree rules and engines in tests of one's own, a few lines each."""
+"""Checks of verifiers, chains, tree rules and engines in your own tests, a few lines each."""
 
 from __future__ import annotations
 

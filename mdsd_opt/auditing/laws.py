@@ -419,7 +419,7 @@ def _long_tailed(size: int, length: int) -> WideLaws:
 
 
 def given_laws(laws: Any, length: int) -> list[WideLaws]:
-    """Laws from logits (..., V) of one's own: consecutive rows are the places of a text.
+    """Laws from logits (..., V) that you have: consecutive rows are the places of a text.
 
     The last row stands for places that are missing. `InvalidInput` where they are no such logits.
     """

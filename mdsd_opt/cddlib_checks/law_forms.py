@@ -251,8 +251,10 @@ class _Trees:
             return self.mul(x, y)
         for leaf in (*_leaves(x), *_leaves(y)):
             if self._sign(leaf) < 0:
-                raise NotProvable("not provable here: it multiplies two piecewise values, and one of "
-                                  "them can be negative")  # fmt: skip
+                raise NotProvable(
+                    "not provable here: it multiplies two piecewise values, and one of them can be "
+                    "negative"
+                )
         return self._joined(x[0], [self.mul(z, y) for z in x[1]], ())
 
     def _scaled(self, by: LawForm, x: Node, sign: int | None = None) -> Tree:

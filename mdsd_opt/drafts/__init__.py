@@ -3,7 +3,7 @@
 - `scheme`: what a scheme gives, in float64 and in Fractions; those of one draft model
 - `with_replacement`, `without_replacement` (with `plackett_luce_kernels`), `independent`: draws
 - `fixed_set`: greedy, top-K, and a fixed set beside any scheme; `mixture`: a random choice of them
-- `set_law`: laws of one's own, over draft sets or of the next draft
+- `set_law`: your own laws, over draft sets or of the next draft
 - `support_law`: the law of the draft set, and how long lists of it are
 - `product_form`: Q as a polynomial of masses; `inclusion`: which tokens are drafted, how often
 - `uniform_intervals`: drafts as uniforms, which audits test

@@ -1,4 +1,4 @@
-"""Laws of one's own: over draft sets, or of the next draft, given those before it."""
+"""Your own laws: over draft sets, or of the next draft, given those before it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def certify(
 def assert_optimal(
     problem: TransportProblem, solution: Solution, *, tolerance: float = 1e-9, exact: bool = False
 ) -> Certificate:
-    """Certify that a solution is optimal, in a test of one's own.
+    """Certify that a solution is optimal, in your own test.
 
     Parameters
     ----------

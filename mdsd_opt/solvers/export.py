@@ -1,4 +1,4 @@
-"""Linear programmes of a problem, for solvers of one's own."""
+"""Linear programmes of a problem, for other solvers."""
 
 from __future__ import annotations
 

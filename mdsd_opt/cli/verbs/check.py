@@ -1,4 +1,4 @@
-"""mdsd-opt check, condition and search: claims of the theory, or of one's own, settled exactly."""
+"""mdsd-opt check, condition and search: claims of the theory, or your own, settled exactly."""
 
 from __future__ import annotations
 
