@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from operator import le
 from typing import Any
 
 import numpy as np
 import pytest
 from support.chain_verifiers import LOSSY, limit_laws, standard
 from support.moved_clock import Clock, moved_clock  # noqa: F401
+from support.reused_states import verifier
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.trees import TableModel
@@ -217,16 +219,9 @@ def test_more_calls_let_less_be_hidden() -> None:
 )
 def test_an_edge_is_as_rare_as_the_bits_that_count(draw: Any, bits: int) -> None:
     """A draft of target probability zero passes where the draw is 0."""
-    q = np.array([0.1, 0.2, 0.3, 0.4])
-
-    def verify(p: Any, _: Any, drafts: Any, rng: Any) -> int:
-        x = int(drafts[0])
-        if draw(rng) * q[x] <= p[x]:
-            return x
-        left = np.maximum(p - q, 0)
-        return int(rng.choice(4, p=left / left.sum()))
-
-    problem = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], mo.WithReplacement(q, 1))
+    verify = verifier(lambda rng: (draw(rng), rng.random()), accepts=le)
+    drafts = mo.WithReplacement([0.1, 0.2, 0.3, 0.4], 1)
+    problem = mo.TransportProblem([0.5, 0.5, 0.0, 0.0], drafts)
     report = mo.audit(verify, problem, 0, 2_000, method="sampling")
     assert (report.verdict_class, report.edge_mass) == ("edge", 2.0**-bits)
     assert f"once in 2**{bits} draws" in report.verdict

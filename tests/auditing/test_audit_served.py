@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from operator import le
 from random import random as bound_before
 from typing import Any
 
@@ -59,12 +60,7 @@ def test_choices_by_number_are_exact_branches() -> None:
 
 
 def test_an_edge_of_another_generator_is_reached() -> None:
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        x = int(drafts[0])
-        if random.random() * q[x] <= p[x]:
-            return x
-        return random.choices(range(len(p)), np.maximum(p - q, 0).tolist())[0]
-
+    verify = verifier(lambda _: (random.random(), random.random()), accepts=le)
     report = mo.audit(verify, WITH_ZERO, 0, 300, method="sampling")
     assert not report.clean
     assert "draw 0 (uniform) equal to 0, once in 2**53 draws, gave token 2" in report.verdict

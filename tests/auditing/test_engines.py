@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
+from operator import ge, gt
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +20,11 @@ from mdsd_opt.auditing.trees import TableModel
 from mdsd_opt.errors import InvalidInput, MissingExtra, UnknownName
 
 
-def rejection(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
+def rejection(p: Any, q: Any, drafts: tuple[int, ...], refuses: Any = ge) -> tuple[int, ...]:
     """A chain of drafts, as shipped functions take it; it draws from numpy.random."""
     draw: Any = np.random
     for n, x in enumerate(drafts):
-        if draw.rand() * q[n, x] >= p[n, x]:
-            left = np.maximum(p[n] - q[n], 0)
-            return (*drafts[:n], int(draw.choice(left.size, p=left / left.sum())))
-    return (*drafts, int(draw.choice(p.shape[1], p=p[-1])))
-
-
-def accepts_at_zero(p: Any, q: Any, drafts: tuple[int, ...]) -> tuple[int, ...]:
-    draw: Any = np.random
-    for n, x in enumerate(drafts):
-        if draw.rand() * q[n, x] > p[n, x]:
+        if refuses(draw.rand() * q[n, x], p[n, x]):
             left = np.maximum(p[n] - q[n], 0)
             return (*drafts[:n], int(draw.choice(left.size, p=left / left.sum())))
     return (*drafts, int(draw.choice(p.shape[1], p=p[-1])))
@@ -51,7 +44,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     )
     adapters = {
         "fake": right,
-        "zero": replace(right, made=lambda shipped: accepts_at_zero),
+        "zero": replace(right, made=lambda shipped: partial(rejection, refuses=gt)),
         "absent": replace(right, package="absent", tested=("2.0",)),
         "slow": replace(right, takes_long=True),
     }

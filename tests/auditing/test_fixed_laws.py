@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import by_rows, drawn, lengths, limit_laws, residual, standard
+from support.chain_verifiers import (
+    by_rows,
+    drawn,
+    lengths,
+    limit_laws,
+    mistaken,
+    residual,
+    standard,
+)
 from support.text_sessions import softmax
 from support.tree_rules import chain
 
@@ -33,11 +41,7 @@ def left(p: Any, q: Any) -> Any:
     return p if np.unique(p).size < p.size else residual(p, q)
 
 
-def wrong_in_ties(p: Any, q: Any, drafts: Any) -> list[int]:
-    for n, x in enumerate(drafts):
-        if not random.random() * q[n, x] < p[n, x]:
-            return [*map(int, drafts[:n]), drawn(left(p[n], q[n]))]
-    return [*map(int, drafts), drawn(p[len(drafts)])]
+wrong_in_ties = mistaken(left=lambda p, q, x: left(p, q))
 
 
 def test_small_laws_are_of_all_kinds() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, limit_laws, mistaken, residual, standard
+from support.chain_verifiers import LOSSY, limit_laws, mistaken, residual, standard
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import chains
@@ -23,13 +23,9 @@ PADDINGS: dict[str, Callable[[int], int]] = {
 FORMS = list(product(PADDINGS, ("accepted", "all"), ("first", "last")))
 
 WRONG = {
-    "residual is p": mistaken(left=lambda p, q, x: p),
-    "all are accepted": lambda p, q, drafts: [*map(int, drafts), drawn(p[-1])],
-    "bonus from q": lambda p, q, drafts: (
-        [*tokens[:-1], drawn(q[-1])]
-        if len(tokens := standard(p, q, drafts)) == len(drafts) + 1
-        else tokens
-    ),
+    "residual is p": LOSSY["target resampled"],
+    "all are accepted": LOSSY["everything accepted"],
+    "bonus from q": mistaken(bonus=lambda p, q: q[-1]),
     "the last one is 0": lambda p, q, drafts: [*standard(p, q, drafts)[:-1], 0],
     "argmax of the residual": mistaken(
         left=lambda p, q, x: np.eye(p.size)[np.argmax(residual(p, q))]

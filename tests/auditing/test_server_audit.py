@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.fake_server import FakeServer, served
 from support.moved_clock import moved_clock  # noqa: F401
-from support.toy_engines import RIGHT, WRONG, Chain, Pair, plain
+from support.toy_engines import WRONG, Chain, Pair, plain
 from support.until import until
 
 import mdsd_opt as mo
@@ -499,21 +499,3 @@ class TestCommandLine:
             out, _ = process.communicate(timeout=120)
         assert "interrupted: the verdict so far" in out
         assert process.returncode in (0, 3)
-
-
-@pytest.mark.skipif("SERVER_TABLES" not in os.environ, reason="some minutes: make test-servers")
-class TestWholeTables:
-    """`make test-servers` runs them."""
-
-    @pytest.mark.parametrize("name", WRONG)
-    def test_every_wrong_engine_is_lossy(self, name):
-        pair = Pair(kept=8) if name == "a filter is lost" else Pair()
-        server = FakeServer(WRONG[name], pair, seed=4, apis=("completions",))
-        report = audited(server, with_draft=True, max_tokens=3_000)
-        assert report.verdict_class == "lossy"
-
-    @pytest.mark.parametrize("name", RIGHT)
-    def test_no_right_engine_is(self, name):
-        server = FakeServer(RIGHT[name], seed=4, apis=("completions",))
-        report = audited(server, with_draft=True, max_tokens=8_000)
-        assert report.verdict_class == "no deviation"

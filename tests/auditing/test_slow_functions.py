@@ -15,24 +15,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import drawn, limit_laws, mistaken, residual, standard
+from support.chain_verifiers import limit_laws, mistaken, residual, standard
 from support.moved_clock import Clock, moved_clock  # noqa: F401
 from support.reused_states import verifier
 
 import mdsd_opt as mo
-
-
-def bonus_from_q(p: Any, q: Any, drafts: Any) -> list[int]:
-    tokens = standard(p, q, drafts)
-    return tokens if len(tokens) <= len(drafts) else [*tokens[:-1], drawn(q[-1])]
-
 
 WRONG = {
     "residual clamped at 1e-4": mistaken(left=lambda p, q, x: np.maximum(p - q, 1e-4)),
     "argmax of the residual": mistaken(
         left=lambda p, q, x: np.eye(p.size)[np.argmax(residual(p, q))]
     ),
-    "bonus from q": bonus_from_q,
+    "bonus from q": mistaken(bonus=lambda p, q: q[-1]),
 }
 
 

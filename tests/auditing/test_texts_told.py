@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.moved_clock import Clock, moved_clock  # noqa: F401
 from support.reused_states import verifier
-from support.text_sessions import TOKENS, chain, of_numpy, pick, softmax
+from support.text_sessions import chain, of_numpy
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
@@ -19,22 +19,9 @@ uniform = of_numpy()
 
 def short_of_context(target: Any, draft: Any) -> list[int]:
     """Right, with a draft that is two tokens behind: whatever it drafts is verified."""
-    text: list[int] = []
-    while len(text) < TOKENS:
-        known, drafts = text[:-2], list[int]()
-        laws = []
-        for _ in range(2):
-            laws.append(softmax(draft(known + drafts)[-1]))
-            drafts.append(pick(laws[-1], uniform()))
-        p = softmax(target(text + drafts))[len(text) :]
-        for n, x in enumerate(drafts):
-            if uniform() * laws[n][x] >= p[n][x]:
-                text.append(pick(np.maximum(p[n] - laws[n], 0), uniform()))
-                break
-            text.append(x)
-        else:
-            text.append(pick(p[-1], uniform()))
-    return text
+    return chain()(
+        target, lambda text: [draft(text[: max(n - 2, 0)])[-1] for n in range(len(text) + 1)]
+    )
 
 
 def test_questions_that_do_not_fit_tell_nothing_of_drafts() -> None:

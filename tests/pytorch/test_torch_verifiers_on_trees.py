@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count, pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -19,18 +21,14 @@ def few_bins(monkeypatch):
 
 
 def tree_of(num_drafts, grows):
-    """First children, siblings and parents of a tree whose nodes grow K children or none."""
-    first, sibling, parent = [-1], [-1], [-1]
-    node = 0
-    while node < len(first):
+    """Children of each node of a tree whose nodes grow K children or none."""
+    children = [[]]
+    for node in count():
+        if node == len(children):
+            return children
         if grows(node):
-            first[node] = len(first)
-            for k in range(num_drafts):
-                first.append(-1)
-                parent.append(node)
-                sibling.append(len(first) if k < num_drafts - 1 else -1)
-        node += 1
-    return first, sibling, parent
+            children[node] = [*range(len(children), len(children) + num_drafts)]
+            children += [[] for _ in range(num_drafts)]
 
 
 def drawn_trees(trees, target, draft, replacement, generator):
@@ -38,15 +36,9 @@ def drawn_trees(trees, target, draft, replacement, generator):
 
     `target` and `draft`, [V + 1, V], are laws by the token before, the last one behind the root.
     """
-    bs, size = len(trees), len(trees[0][0])
-    tokens = torch.full((bs, size), VOCAB)
-    for b, (first, sibling, _) in enumerate(trees):
-        for node in range(size):
-            child = first[node]
-            children = []
-            while child >= 0:
-                children.append(child)
-                child = sibling[child]
+    tokens = torch.full((len(trees), len(trees[0])), VOCAB)
+    for b, tree in enumerate(trees):
+        for node, children in enumerate(tree):
             if children:
                 law = draft[tokens[b, node]]
                 drawn = torch.multinomial(law, len(children), replacement, generator=generator)
@@ -62,7 +54,12 @@ def laws(generator):
 def layout(trees, tokens):
     bs, size = tokens.shape
     places = torch.arange(bs * size).view(bs, size)
-    first, sibling = (torch.tensor([tree[i] for tree in trees]) for i in (0, 1))
+    first, sibling = torch.full((2, bs, size), -1)
+    for b, node in np.ndindex(bs, size):
+        below = [*trees[b][node], -1]
+        first[b, node] = below[0]
+        for child, following in pairwise(below):
+            sibling[b, child] = following
     return tokens.clamp(max=VOCAB - 1), places, first, sibling
 
 
@@ -79,24 +76,18 @@ def test_walks_go_node_by_node(name, scheme):
     for _ in range(40):
         inner = {0, *rng.choice(np.arange(1, 9), 4, replace=False).tolist()}
         tree = tree_of(num_drafts, lambda n, inner=inner: n in inner)
-        while len(tree[0]) < 11:  # nodes that no walk reaches
-            for column in tree:
-                column.append(-1)
-        trees.append(tuple(column[:11] for column in tree))
+        trees.append(tree + [[]] * (11 - len(tree)))  # nodes that no walk reaches
     tokens, p, q = drawn_trees(trees, target, draft, replacement, generator)
     uniforms = torch.rand(40, num_steps, 3, generator=generator, dtype=torch.float64)
     arrays = layout(trees, tokens)
     found = torch_verifiers.verify_tree(
         verify, p, q, *arrays, num_drafts, num_steps, uniforms, replacement
     )
-    for b, (first, sibling, _) in enumerate(trees):
+    for b, tree in enumerate(trees):
         node, passed, out = 0, [], {}
         for step in range(num_steps):
             passed.append(b * 11 + node)
-            children, child = [], first[node] if step < num_steps - 1 else -1
-            while child >= 0:
-                children.append(child)
-                child = sibling[child]
+            children = tree[node] if step < num_steps - 1 else []
             if not children:  # the target's own
                 law = p[b, node].cumsum(0) / p[b, node].sum()
                 out[passed[-1]] = int(torch.searchsorted(law, uniforms[b, step, 2], right=True))

@@ -195,7 +195,7 @@ def mistaken(
     *,
     accept: Callable[[float, float, float], bool] = lambda u, p, q: u * q < p,
     left: Callable[[Any, Any, int], Any] = lambda p, q, x: residual(p, q),
-    bonus_row: int = 0,
+    bonus: Callable[[Any, Any], Any] = lambda p, q: p[-1],
 ) -> Callable[..., list[int]]:
     """`standard` with one part replaced."""
 
@@ -203,7 +203,7 @@ def mistaken(
         for n, x in enumerate(drafts):
             if not accept(random.random(), p[n, x], q[n, x]):
                 return [*map(int, drafts[:n]), pick(left(p[n], q[n], int(x)), random.random())]
-        return [*map(int, drafts), pick(p[len(drafts) - bonus_row], random.random())]
+        return [*map(int, drafts), pick(bonus(p, q), random.random())]
 
     return verify
 
@@ -227,7 +227,7 @@ LOSSY: dict[str, Callable[..., Any]] = {
     "target resampled": mistaken(left=lambda p, q, x: p),
     "token struck out": mistaken(left=struck_out),
     "top ten after a refusal": mistaken(left=cut),
-    "bonus from the row before": mistaken(bonus_row=1),
+    "bonus from the row before": mistaken(bonus=lambda p, q: p[-2]),
     "everything accepted": mistaken(accept=lambda u, p, q: True),
     "ratio upside down": mistaken(accept=lambda u, p, q: u * p < q),
     "typical acceptance": mistaken(accept=lambda u, p, q: p > 0.09, left=lambda p, q, x: p),

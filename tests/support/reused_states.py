@@ -13,6 +13,7 @@ import pickle
 import random
 from collections.abc import Callable
 from functools import partial
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -191,13 +192,14 @@ PARTS: dict[str, Parts] = {
 def verifier(
     numbers: Numbers = lambda rng: rng.random(2),
     left: Callable[[Any, Any], Any] = lambda p, q: np.maximum(p - q, 0),
+    accepts: Callable[[Any, Any], Any] = lt,
 ) -> Callable[..., int]:
     """Rejection of one draft by these numbers; what follows a refusal is drawn from `left`."""
 
     def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
         x = int(np.asarray(drafts).flat[0])
         first, second = numbers(rng)
-        return x if first * q[x] < p[x] else pick(left(p, q), second)
+        return x if accepts(first * q[x], p[x]) else pick(left(p, q), second)
 
     return verify
 
