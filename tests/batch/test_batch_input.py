@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -197,21 +195,6 @@ def test_threads_do_not_change_a_bit(scheme: str) -> None:
         np.testing.assert_array_equal(again, alone)
     row_by_row = [mo.acceptance_rates(t, d, (2, 4), scheme) for t, d in zip(target, draft)]  # noqa: B905
     np.testing.assert_array_equal(row_by_row, alone)
-
-
-def test_calls_from_several_threads() -> None:
-    target, draft = logits(0, 8, 20_000), logits(1, 8, 20_000)
-    expected = {s: mo.acceptance_rates(target, draft, drafts=s) for s in SCHEMES}
-    start = threading.Barrier(8)
-
-    def call(i: int) -> tuple[str, NDArray[np.float64]]:
-        start.wait()
-        scheme = SCHEMES[i % 4]
-        return scheme, mo.acceptance_rates(target, draft, drafts=scheme, num_threads=2)
-
-    with ThreadPoolExecutor(8) as pool:
-        for scheme, rates in pool.map(call, range(8)):
-            np.testing.assert_array_equal(rates, expected[scheme])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

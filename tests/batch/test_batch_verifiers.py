@@ -13,8 +13,6 @@ from support.verifier_table import counts_for
 
 import mdsd_opt as mo
 from mdsd_opt import verifiers
-from mdsd_opt.base.files.logits import load_logits
-from mdsd_opt.data import sample_logits_path
 from mdsd_opt.errors import InvalidDistribution, InvalidInput, UnknownName, UnsupportedScheme
 from mdsd_opt.verifiers import batch_verifiers
 from mdsd_opt.verifiers.rrs import without_replacement_rates
@@ -177,34 +175,6 @@ def test_extreme_temperatures(temperature: float, dtype: type) -> None:
             )
             tolerance = 1e-10 if dtype is np.float64 else 1e-7
             assert rates[row] == pytest.approx(reference(verifier, problem), abs=tolerance)
-
-
-def test_nothing_is_above_the_optimum_on_real_logits() -> None:
-    sample = load_logits(sample_logits_path())
-    target, draft = sample.target[::6], sample.draft[::6]
-    for scheme, verifier in PAIRS:
-        counts = counts_for(verifiers.get(verifier), 1, 2, 4)
-        rates = mo.acceptance_rates(target, draft, counts, scheme, verifier)
-        best = mo.acceptance_rates(target, draft, counts, scheme)
-        tolerance = 1e-7  # of the optimum from narrow logits
-        assert (rates <= best + tolerance).all(), (scheme, verifier)
-        assert (rates > 0).all()
-        if verifier in ("rrs", "kseq", "single_draft") and scheme != "greedy":
-            np.testing.assert_allclose(rates[:, 0], best[:, 0], atol=1e-7)  # one draft: no choice
-
-
-def test_published_order_on_real_logits() -> None:
-    """K-SEQ is within its guarantee; rejection gains from drafts that differ."""
-    sample = load_logits(sample_logits_path())
-    target, draft = sample.target[::6], sample.draft[::6]
-    counts = np.array([2, 3, 8])
-    kseq, best, rrs = (
-        mo.acceptance_rates(target, draft, counts, verifier=name)
-        for name in ("kseq", "optimal", "rrs")
-    )
-    assert (kseq >= (1 - (1 - 1 / counts) ** counts) * best - 1e-7).all()
-    distinct = mo.acceptance_rates(target, draft, counts, "without_replacement", "rrs")
-    assert distinct.mean() > rrs.mean()
 
 
 def test_padding_and_a_batch_of_many_axes() -> None:

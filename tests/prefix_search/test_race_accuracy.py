@@ -258,7 +258,7 @@ def test_decisions_accept_as_often_as_is_optimal(
     assert rate == pytest.approx(optimum(p, lightest, num_drafts), abs=bound(num_drafts))
 
 
-@pytest.mark.parametrize("num_drafts", [9, 24, 32, 64])
+@pytest.mark.parametrize("num_drafts", [9, 24, 32, 64, 512])
 @pytest.mark.parametrize("vocab_size", [1100, 4096, 9000])
 def test_batches_of_tokens_that_are_just_light(vocab_size: int, num_drafts: int) -> None:
     lightest = int(vocab_size * (1 - 1 / num_drafts))
@@ -267,14 +267,6 @@ def test_batches_of_tokens_that_are_just_light(vocab_size: int, num_drafts: int)
         np.log(p)[None], np.zeros((1, vocab_size)), num_drafts, drafts="without_replacement"
     )
     assert rates[0] == pytest.approx(optimum(p, lightest, num_drafts), abs=bound(num_drafts))
-
-
-def test_batch_at_hundreds_of_drafts() -> None:
-    p = skewed(4096, 4088, 1e-3)
-    rates = mo.acceptance_rates(
-        np.log(p)[None], np.zeros((1, 4096)), 512, drafts="without_replacement"
-    )
-    assert rates[0] == pytest.approx(optimum(p, 4088, 512), abs=1e-9)
 
 
 @pytest.mark.parametrize("num_drafts", [3, 9, 24, 64, 100, 150])

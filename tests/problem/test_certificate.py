@@ -252,13 +252,6 @@ def test_lies_are_caught(lie: str, exact: bool) -> None:
     assert certificate.upper >= VALUE - 1e-9
 
 
-@EXACT
-def test_the_truth_is_not(exact: bool) -> None:
-    certificate = certify(PROBLEM, TRUTH, exact=exact)
-    assert certificate.valid
-    assert certificate.violations == ()
-
-
 def test_sets_never_drafted_without_replacement() -> None:
     """A single token is a draft set of repeated draws, but not without replacement."""
     problem = TransportProblem([0.5, 0.25, 0.25], WithoutReplacement([0.5, 0.25, 0.25], 2))

@@ -111,14 +111,6 @@ def test_a_set_listed_twice_has_its_mass_once(exact: bool) -> None:
     refused(TWICE, claim(plan=plan), exact, optimum)
 
 
-def test_the_basis_of_a_solver_is_still_exact() -> None:
-    solution = mo.solve(TWICE, "full_lp", formulation="supports")
-    assert solution.plan is not None
-    assert solution.plan.basis is not None
-    certificate = mo.certify(TWICE, solution, exact=True)
-    assert certificate.lower == certificate.upper
-
-
 def of_4000_tokens(scheme: str, flatness: float) -> tuple[mo.TransportProblem, np.ndarray]:
     """A problem, and its target, which selects far too well to be true."""
     p, q = np.random.default_rng(1).dirichlet(np.full(4000, flatness), size=2)

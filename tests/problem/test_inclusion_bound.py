@@ -68,16 +68,3 @@ def test_many_rare_tokens_beside_few_likely_ones() -> None:
         )
     flat = mo.WithoutReplacement(np.full(20_000, 1 / 20_000), 5)
     assert inclusion_probabilities(flat) == pytest.approx(np.full(20_000, 5 / 20_000), rel=1e-9)
-
-
-def test_bounds_of_one_draft_and_of_equal_laws() -> None:
-    p, q = [0.5, 0.3, 0.2], [0.2, 0.3, 0.5]
-    assert mo.inclusion_bound(mo.TransportProblem(p, mo.WithReplacement(q, 1))) == pytest.approx(
-        0.7
-    )
-    for k in (1, 2, 5):
-        for scheme in (mo.WithReplacement, mo.WithoutReplacement):
-            assert mo.inclusion_bound(mo.TransportProblem(q, scheme(q, k))) == pytest.approx(1.0)
-    assert mo.inclusion_bound(mo.TransportProblem([1.0], mo.TopKDrafts([1.0], 3))) == 1.0
-    apart = mo.TransportProblem([1.0, 0.0], mo.TopKDrafts([0.0, 1.0], 1))
-    assert mo.inclusion_bound(apart) == 0.0

@@ -9,6 +9,7 @@ import pickle
 import tempfile
 import zipfile
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from mdsd_opt import (
     save_problem,
 )
 from mdsd_opt.base.files import atomic_write, read_json
-from mdsd_opt.base.files.arrays import read_npz, read_safetensors
+from mdsd_opt.base.files.arrays import read_safetensors
 from mdsd_opt.drafts import (
     DraftScheme,
     DraftSetLaw,
@@ -84,24 +85,17 @@ class TestRoundTrip:
         save_problem(problem, tmp_path / f"problem{suffix}")
         assert_same(problem, load_problem(tmp_path / f"problem{suffix}"))
 
-    @given(cases())
-    def test_fractions(self, case: Case) -> None:
+    @given(cases(), distributions(4))
+    def test_fractions(self, case: Case, p: list[Fraction]) -> None:
+        """Of target and draft, or of the target alone."""
+        mixed = TransportProblem(p, WithReplacement([0.1, 0.2, 0.3, 0.4], 2))
         with tempfile.TemporaryDirectory() as folder:
-            for suffix in SUFFIXES:
-                path = Path(folder) / f"problem{suffix}"
-                save_problem(case.problem, path)
-                assert_same(case.problem, load_problem(path))
-
-    @given(distributions(4))
-    def test_a_rational_target_with_a_floating_draft(self, p: list[Fraction]) -> None:
-        problem = TransportProblem(p, WithReplacement([0.1, 0.2, 0.3, 0.4], 2))
-        with tempfile.TemporaryDirectory() as folder:
-            for suffix in SUFFIXES:
+            for suffix, problem in product(SUFFIXES, (case.problem, mixed)):
                 path = Path(folder) / f"problem{suffix}"
                 save_problem(problem, path)
                 loaded = load_problem(path)
                 assert_same(problem, loaded)
-                assert not loaded.drafts.model.is_rational  # type: ignore[attr-defined]
+        assert not loaded.drafts.model.is_rational  # type: ignore[attr-defined]
 
     def test_long_fractions(self, tmp_path: Path) -> None:
         p = [Fraction(1, 3**900), 1 - Fraction(1, 3**900)]
@@ -401,25 +395,6 @@ class TestBroken:
                 load_problem(path)
             assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("suffix", SUFFIXES)
-    def test_flipped_bytes_never_escape(self, suffix: str, tmp_path: Path) -> None:
-        """Whatever the damage: a problem or an error of ours."""
-        path = tmp_path / f"problem{suffix}"
-        save_problem(float_problems()["with_replacement"], path)
-        whole = path.read_bytes()
-        rng = np.random.default_rng(5)
-        refused = 0
-        for _ in range(400):
-            damaged = bytearray(whole)
-            for _ in range(rng.integers(1, 4)):
-                damaged[rng.integers(len(whole))] = rng.integers(256)
-            path.write_bytes(damaged)
-            try:
-                load_problem(path)
-            except MdsdError:
-                refused += 1
-        assert refused > 100
-
 
 class Evil:
     """Its pickle creates a file when it is loaded."""
@@ -441,16 +416,6 @@ class TestHostile:
         with pytest.raises(UnreadableFile, match=r"not a \.npz file"):
             load_problem(tmp_path / "y.npz")
         assert not mark.exists()
-
-    def test_a_zip_bomb_is_seen_in_the_directory(self, tmp_path: Path) -> None:
-        path = tmp_path / "bomb.npz"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            header = io.BytesIO()
-            np.save(header, np.zeros(0))
-            archive.writestr("problem.npy", header.getvalue() + bytes(50_000_000))
-        assert path.stat().st_size < 100_000
-        with pytest.raises(UnreadableFile, match=r"unpacks to 0\.05 GB, over the limit of 0\.001"):
-            read_npz(path, max_bytes=1_000_000)
 
     def test_a_header_that_claims_more_than_is_there(self, tmp_path: Path) -> None:
         header = io.BytesIO()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import oracles
 from support.strategies import PREFIX_SCHEMES, Case, cases, distributions
 
-from mdsd_opt.drafts import FixedPlusDrafts, GreedyDrafts, PrefixDraftScheme, WithReplacement
+from mdsd_opt.drafts import FixedPlusDrafts, PrefixDraftScheme, WithReplacement
 from mdsd_opt.problem import water_filling
 from mdsd_opt.problem.water_filling import water_fill
 from mdsd_opt.solvers import exact_optimum
@@ -67,27 +67,6 @@ def test_levels(case: Case) -> None:
     expected[w == 0] = 0.0
     np.testing.assert_allclose(found.values, expected, atol=1e-14)
     assert raised <= capped * (1 + 1e-12)
-
-
-def test_one_draft_is_plain_speculative_sampling() -> None:
-    """K = 1: every draft is selected as it is, p_I = q."""
-    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
-    drafts = WithReplacement(q, 1)
-    subset = np.array([False, False, True])
-    found = water_fill(p, drafts, subset, 0.5)
-    np.testing.assert_allclose(found.values, [0.2, 0.3, 0.5], atol=1e-16)
-    assert (found.raise_level, found.cap_level) == (pytest.approx(1.0), pytest.approx(1.0))
-
-
-def test_always_drafted_tokens_take_the_raise() -> None:
-    drafts = GreedyDrafts([0.6, 0.1, 0.3], 2)  # token 0 surely, then 1 or 2
-    p = np.array([0.5, 0.1, 0.4])
-    subset = np.array([True, True, False])
-    found = water_fill(p, drafts, subset, drafts.containment(subset))
-    np.testing.assert_allclose(found.values, [0.5, 0.1, 0.4])
-    p = np.array([0.1, 0.05, 0.85])
-    found = water_fill(p, drafts, subset, drafts.containment(subset))
-    np.testing.assert_allclose(found.values, [0.2, 0.05, 0.75])
 
 
 def test_fixed_tokens_that_are_drafted_again() -> None:

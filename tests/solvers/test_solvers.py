@@ -19,7 +19,7 @@ from support.strategies import Case, cases
 
 import mdsd_opt as mo
 from mdsd_opt.drafts import DraftScheme
-from mdsd_opt.errors import InvalidInput, ProblemTooLarge, UnknownName, UnsupportedScheme
+from mdsd_opt.errors import ProblemTooLarge, UnknownName, UnsupportedScheme
 from mdsd_opt.solvers import exact_optimum
 
 ALL = pytest.mark.parametrize("entry", TABLE.values(), ids=TABLE.keys())
@@ -214,24 +214,10 @@ class TestAdvice:
         with pytest.raises(UnknownName, match=r"unknown method None\. Known"):
             mo.solve(self.PROBLEM, None)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("method", mo.methods())
-    def test_unknown_options_list_the_known(self, method: str) -> None:
-        with pytest.raises(InvalidInput, match=f"'{method}' has no option 'speed'. Its options: "):
-            mo.solve(self.PROBLEM, method, speed="high")
-
     @pytest.mark.parametrize("method", ["full_lp", "dual_lp"])
     def test_unknown_backends_are_listed(self, method: str) -> None:
         with pytest.raises(UnknownName, match=r"'glpk'.*Known: cvxpy, highs"):
             mo.solve(self.PROBLEM, method, backend="glpk")
-
-    def test_auto_says_what_it_took_and_why(self) -> None:
-        assert "auto took subset_selection: with_replacement drafts have a prefix order" in (
-            mo.solve(self.PROBLEM).message
-        )
-        assert re.search(
-            "auto took submodular: independent drafts have no prefix order",
-            mo.solve(self.INDEPENDENT).message,
-        )
 
     def test_subset_selection_names_what_takes_other_schemes(self) -> None:
         with pytest.raises(

@@ -157,10 +157,6 @@ class TestOptimum:
         assert rule.gap <= 1e-6
         assert rule.selection.sum() == pytest.approx(1.0, abs=1e-12)
 
-    def test_a_vocabulary_of_one_token(self) -> None:
-        problem = mo.TransportProblem([1.0], mo.IndependentDrafts([[1.0], [1.0]]))
-        assert fitted(problem, 1e-6).bound == pytest.approx(1.0, abs=1e-12)
-
     @pytest.mark.parametrize("num_models", [17, 40])
     def test_many_models_are_selected_by_heights(self, num_models: int) -> None:
         rng = np.random.default_rng(2)

@@ -143,16 +143,6 @@ class TestOptimal:
             below = Uniforms(0.5, 0.5, mass * (1.0 - 1e-9), 0.5)
             assert verifier.verify(problem, row, below).accepted == (mass > 0.0)
 
-    def test_identical_drafts_accept_as_with_replacement(self) -> None:
-        rng = np.random.default_rng(5)
-        p, q = rng.dirichlet(np.full(40, 0.4), size=2)
-        same = mo.TransportProblem(p, mo.IndependentDrafts([q, q]))
-        other = mo.TransportProblem(p, mo.WithReplacement(q, 2))
-        verifier = mo.verifiers.get("optimal")
-        assert verifier.acceptance_rate(same) == pytest.approx(
-            verifier.acceptance_rate(other), abs=1.1e-6
-        )
-
     def test_the_gap_is_checked(self) -> None:
         with pytest.raises(ValueError, match="gap is -1"):
             Optimal(gap=-1)

@@ -19,7 +19,6 @@ from mdsd_opt.cddlib_checks import rule_bounds
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.verifiers import gumbel
 from mdsd_opt.verifiers.race import VERIFIER, joint_masses
-from mdsd_opt.verifiers.verdicts import Estimate
 
 P = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10), Fraction(0)]
 Q = [Fraction(1, 10), Fraction(3, 10), Fraction(4, 10), Fraction(2, 10)]
@@ -128,26 +127,6 @@ def test_rare_sets_of_drafts_are_settled_in_fractions() -> None:
     law = VERIFIER.conditional_law(problem, [1, 2])
     assert law.min() >= 0
     assert law.sum() == pytest.approx(1, abs=1e-12)
-
-
-def test_races_of_many_tokens_are_simulated_and_say_so() -> None:
-    rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.ones(3000), 2)
-    problem = TransportProblem(p, WithoutReplacement(q, 3))
-    rate = VERIFIER.acceptance_rate(problem)
-    assert isinstance(rate, Estimate)
-    assert 0 < rate.standard_error < 0.02
-    assert VERIFIER.acceptance_bound(problem) - 5 * rate.standard_error < rate
-    with pytest.raises(ProblemTooLarge, match="simulate"):
-        VERIFIER.verify(problem, [0, 1, 2], rng)
-
-
-def test_batches_have_the_bound() -> None:
-    logits = np.random.default_rng(3).standard_normal((2, 4, 30))
-    rates = mo.acceptance_rates(*logits, 3, drafts="without_replacement", verifier="race")
-    p, q = (mo.softmax(side) for side in logits)
-    wanted = [VERIFIER.bounds(x, y, [3])[0] for x, y in zip(p, q, strict=True)]
-    assert rates == pytest.approx(wanted, abs=1e-6)
 
 
 # --- what rules lose at most ---

@@ -247,17 +247,23 @@ def test_the_bound_on_gumbel_races(problem: TransportProblem) -> None:
         assert bound == pytest.approx(float(enumerated), abs=1e-12)
 
 
-def test_gumbel_races_of_many_tokens_are_simulated() -> None:
+@pytest.mark.parametrize(
+    ("name", "scheme", "size", "num_drafts"),
+    [("gumbel", WithReplacement, 150, 2), ("race", WithoutReplacement, 3000, 3)],
+)
+def test_races_of_many_tokens_are_simulated_and_say_so(
+    name: str, scheme: Any, size: int, num_drafts: int
+) -> None:
     rng = np.random.default_rng(0)
-    p, q = rng.dirichlet(np.ones(150), 2)
-    problem, verifier = TransportProblem(p, WithReplacement(q, 2)), verifiers.get("gumbel")
+    p, q = rng.dirichlet(np.ones(size), 2)
+    problem, verifier = TransportProblem(p, scheme(q, num_drafts)), verifiers.get(name)
     rate = verifier.acceptance_rate(problem)
     assert isinstance(rate, Estimate)
     assert 0 < rate.standard_error < 0.02
     bound = verifier.acceptance_bound(problem)  # type: ignore[attr-defined]
     assert bound - 5 * rate.standard_error < rate < solve(problem).acceptance_rate
     with pytest.raises(ProblemTooLarge, match="simulate"):
-        verifier.verify(problem, [0, 1], rng)
+        verifier.verify(problem, list(range(num_drafts)), rng)
 
 
 # --- estimates ---
