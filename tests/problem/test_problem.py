@@ -56,11 +56,6 @@ def test_facts() -> None:
         problem.target[0] = 1.0
 
 
-def test_drafts_must_be_a_scheme() -> None:
-    with pytest.raises(InvalidInput, match=r"drafts is a ndarray: give a draft scheme"):
-        TransportProblem([0.5, 0.5], np.array([0.5, 0.5]))  # type: ignore[arg-type]
-
-
 def test_vocabularies_must_agree() -> None:
     with pytest.raises(InvalidInput, match=r"target has 3 tokens and the drafts have 2"):
         TransportProblem([0.5, 0.25, 0.25], WithReplacement([0.5, 0.5], 2))

@@ -58,10 +58,6 @@ def test_a_method_takes_what_it_declares_or_lists_it(method: str) -> None:
             listed = ", ".join(known) or "none"
             with pytest.raises(InvalidInput, match=f"has no option '{name}'.*{listed}"):
                 mo.solve(one, method, **{name: value})
-    for wrong in (-1, np.nan, "x"):
-        for name in {"tolerance", *known} & {"tolerance", "time_limit"}:
-            with pytest.raises(InvalidInput, match=f"{name} is"):
-                mo.solve(one, method, **{name: wrong})
 
 
 def test_auto_passes_on_what_its_choice_takes() -> None:

@@ -143,10 +143,6 @@ class TestOptimal:
             below = Uniforms(0.5, 0.5, mass * (1.0 - 1e-9), 0.5)
             assert verifier.verify(problem, row, below).accepted == (mass > 0.0)
 
-    def test_the_gap_is_checked(self) -> None:
-        with pytest.raises(ValueError, match="gap is -1"):
-            Optimal(gap=-1)
-
 
 class NeighbourDrafts(DraftScheme):
     """A user's own law: a random token with the next one round the circle."""

@@ -56,28 +56,12 @@ class TestOneStep:
         assert found.relaxation.kl == pytest.approx(0.02, abs=1e-12)
         assert found.accepted == (found.token in (3, 1))
 
-    @pytest.mark.parametrize(
-        ("relax", "error", "message"),
-        [
-            ({"js": 1}, UnknownName, "unknown budget 'js'"),
-            (0.01, InvalidInput, "give one budget, as"),
-        ],
-    )
-    def test_bad_budgets(self, relax: Any, error: type[Exception], message: str) -> None:
-        problem = mo.TransportProblem(P, mo.WithReplacement(Q, 2))
-        with pytest.raises(error, match=message):
-            mo.verifiers.get("optimal").verify(
-                problem, [3, 1], np.random.default_rng(0), relax=relax
-            )
-
 
 _PROBLEM = mo.TransportProblem(P, mo.WithReplacement(Q, 2))
 _ROWS = np.log([P]), np.log([Q])
 
 #: All that take a budget.
 DOORS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "relax": lambda budget: mo.relax(_PROBLEM, **budget),
-    "relaxed_rates": lambda budget: mo.relaxed_rates(*_ROWS, 2, **budget),
     "relaxed_rates, several": lambda budget: mo.relaxed_rates(
         *_ROWS, 2, spread="best", **{name: [0.1, amount] for name, amount in budget.items()}
     ),
@@ -100,6 +84,11 @@ DOORS: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_no_door_takes_what_is_no_amount(door: str, amount: Any, name: str) -> None:
     with pytest.raises(InvalidInput, match=name):
         DOORS[door]({name: amount})
+
+
+def test_other_distances_are_unknown() -> None:
+    with pytest.raises(UnknownName, match="unknown budget 'js'"):
+        DOORS["verify"]({"js": 1})
 
 
 class TestBatches:

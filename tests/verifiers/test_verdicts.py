@@ -380,7 +380,6 @@ def test_bad_drafts_and_names_are_kind_errors() -> None:
     ("make", "message"),
     [
         (lambda: ImportanceSampling(size=0), "size is 0"),
-        (lambda: ImportanceSampling(size=2.5), "size is 2.5"),  # type: ignore[arg-type]
         (lambda: ImportanceSampling(rule="ration"), "Did you mean 'ratio'"),
         (lambda: ImportanceSampling(order="pq"), "surplus"),
     ],
