@@ -50,15 +50,6 @@ def test_what_looks_like_probabilities_asks() -> None:
     assert (taken > mo.acceptance_rates(P, Q, 2, kind="probs")).all()
 
 
-def test_decisions_take_probabilities() -> None:
-    drafts = np.full((3, 4, 2), 7)
-    found = [
-        verify_batch(*rows, drafts, kind=kind).tokens
-        for rows, kind in (((P, Q), "probs"), (LOGITS, "logits"))
-    ]
-    np.testing.assert_array_equal(*found)
-
-
 @pytest.mark.parametrize(
     "rows",
     [np.ones((3, 1)), np.empty((0, 5)), np.eye(4) - 0.5, np.full((2, 4), 0.2), np.eye(3) * 5],
@@ -86,20 +77,6 @@ def test_one_token_and_no_positions_are_probabilities_too() -> None:
     one, none = np.ones((3, 1)), np.empty((0, 5))
     np.testing.assert_array_equal(mo.acceptance_rates(one, one, 2, kind="probs"), 1.0)
     assert mo.acceptance_rates(none, none, 2, kind="probs").shape == (0,)
-
-
-def test_schemes_are_compared_on_probabilities() -> None:
-    rows = [side.reshape(-1, 20) for side in (P, Q, *LOGITS)]
-    found = mo.compare_draft_schemes(*rows[:2], 2, kind="probs", schemes=["with_replacement"])
-    expected = mo.compare_draft_schemes(*rows[2:], 2, schemes=["with_replacement"])
-    assert found.rates[0].acceptance.mean == pytest.approx(expected.rates[0].acceptance.mean)
-    with pytest.raises(InvalidInput, match="'probs'"):
-        mo.compare_draft_schemes(*rows[:2], 2)
-
-
-def test_there_is_no_other_kind() -> None:
-    with pytest.raises(InvalidInput, match='"logprobs"'):
-        mo.acceptance_rates(*LOGITS, 2, kind="odds")
 
 
 def test_arrays_of_dask() -> None:

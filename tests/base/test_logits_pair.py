@@ -104,19 +104,6 @@ def test_a_lift_holds_wherever_a_pair_is_taken() -> None:
         )
 
 
-def test_tokens_of_the_draft_are_put_at_their_places() -> None:
-    ids = np.array([7, 6, 2, 3])
-    placed = np.full((5, V), -np.inf)
-    placed[:, ids] = DRAFT[:, :4]
-    pair = mo.Logits(TARGET, DRAFT[:, :4], draft_token_ids=ids)
-    for name in (
-        "acceptance_rates", "advise", "compare_draft_schemes", "best_draft_filter", "relaxed_rates"
-    ):  # fmt: skip
-        np.testing.assert_allclose(
-            TAKING[name](pair), TAKING[name](TARGET, placed), atol=1e-12, err_msg=name
-        )
-
-
 def test_narrower_vocabularies_are_padded_everywhere() -> None:
     wide = np.concatenate([DRAFT[:, :5], np.full((5, V - 5), -np.inf)], axis=1)
     pair = mo.Logits(TARGET, DRAFT[:, :5], pad=True)

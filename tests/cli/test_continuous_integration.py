@@ -103,7 +103,7 @@ def test_a_bound_is_not_an_optimum() -> None:
 
 def test_dir_shows_public_names_alone() -> None:
     names = dir(mo)
-    assert {"solve", "plots", "solvers", "assert_optimal", "__version__"} <= {*names}
+    assert {*mo.__all__, "plots", "solvers", "__version__"} <= {*names}
     assert not {"Any", "TYPE_CHECKING", "annotations", "importlib"} & {*names}
     assert all(hasattr(mo, name) for name in names)
 

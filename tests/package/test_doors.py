@@ -381,7 +381,7 @@ def test_steps_of_one_text() -> None:
 
 
 def test_tokens_of_a_draft_at_their_places() -> None:
-    own = np.array([1, 3, 4, 8])
+    own = np.array([8, 1, 4, 3])
     few = Q[:, own] / Q[:, own].sum(-1, keepdims=True)
     wide = np.zeros_like(Q)
     wide[:, own] = few

@@ -1,4 +1,4 @@
-"""Every public result is tables: all that public functions say that they return."""
+"""Every public result is tables, in every form: all that public functions say that they return."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import pytest
 from support.documents import json_schemas
 
 import mdsd_opt as mo
-from mdsd_opt import bench, cddlib_checks, decoding
-from mdsd_opt.base.frames import Table
+from mdsd_opt import bench, cddlib_checks, corpora, decoding
+from mdsd_opt.base.files.logits import LogitsSample
+from mdsd_opt.base.frames import Table, flat
+from mdsd_opt.base.logits import Logits
 
 #: What functions return to go on with, beside what others of them take.
 NO_RESULTS = {
@@ -69,8 +71,8 @@ def test_every_result_of_a_public_function_has_tables() -> None:
 
 
 PROBLEM = mo.TransportProblem([0.5, 0.3, 0.2], mo.WithReplacement([0.2, 0.3, 0.5], 2))
-TARGET = np.random.default_rng(0).standard_normal((6, 5))
-DRAFT = TARGET + np.random.default_rng(1).standard_normal((6, 5))
+TARGET = 2.0 * np.random.default_rng(0).standard_normal((2, 3, 5))
+DRAFT = TARGET + np.random.default_rng(1).standard_normal(TARGET.shape)
 COSTS = {"target_ms": 20.0, "draft_ms": 2.0}
 RESULTS: list[Callable[[], Any]] = [
     lambda: mo.solve(PROBLEM),
@@ -80,19 +82,24 @@ RESULTS: list[Callable[[], Any]] = [
     lambda: mo.worst_case("level_sequential", 2, levels=2),
     lambda: mo.acceptance_interval({1: -0.5, 2: -2.0}, {1: -0.7, 3: -2.0}, 2, vocab_size=9),
     lambda: mo.accepted_rates([1, 0, 2], 2, 3)[0],
-    lambda: mo.advise(TARGET, DRAFT, max_drafts=3, **COSTS),
-    lambda: mo.advise_from_counts(accepted=700, drafted=1000, depth=3, **COSTS),
+    lambda: mo.advise(TARGET, DRAFT, max_drafts=3, rows_ms={1: 20, 64: 30}, **COSTS),
+    lambda: mo.advise_from_counts(by_position=([7, 5], 10), **COSTS),
     lambda: mo.allocate_rows([[0.5, 0.7], [0.3, 0.4]], 3),
     lambda: mo.audit("rrs", PROBLEM, num_trials=200),
-    lambda: mo.compare_draft_schemes(TARGET, DRAFT, 2),
+    lambda: mo.compare_draft_schemes(TARGET, DRAFT, 2, inclusion=True),
+    lambda: mo.best_draft_filter(TARGET, DRAFT, 2, filters=[mo.Sampling(top_k=2)]),
+    lambda: corpora.rate_rows(
+        LogitsSample.of(Logits(TARGET, DRAFT)), ["with_replacement"], [1, 2], ["optimal", "rrs"]
+    ),
     lambda: mo.compare_drafts(TARGET, {"a": DRAFT, "b": TARGET}, 2, **COSTS),
-    lambda: mo.best_draft_temperature(TARGET[0], DRAFT[0], 2),
+    lambda: mo.best_draft_temperature(TARGET[0, 0], DRAFT[0, 0], 2),
     lambda: decoding.plan_tree(decoding.initial_rates(2), 4),
     lambda: decoding.value_bound(PROBLEM.target, PROBLEM.target, [2.0, 1.0]),
     lambda: decoding.Generation((1, 2), decoding.Metrics(2, 2), "length"),
     lambda: cddlib_checks.prove_laws("p0 >= q0**3", 2),
     lambda: cddlib_checks.search_laws(lambda p, q: p[0] - q[0], 2, trials=20),
     lambda: cddlib_checks.conjectures()["acceptance_one"],
+    lambda: cddlib_checks.check("acceptance_one", vocab_size=3, num_drafts=2),
     lambda: bench.run(["solvers"], methods=["full_lp"], vocab_sizes=(4,), quick=True, rounds=1),
 ]
 
@@ -100,13 +107,32 @@ RESULTS: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("number", range(len(RESULTS)))
 def test_tables_have_every_form(number: int) -> None:
     result = RESULTS[number]()
-    assert type(result) in declared()[0]
+    assert type(result) in declared()[0] or isinstance(result, list)  # rows of rates
     tables = result.tables()
     assert tables
     for table in tables:
         assert type(table) is Table
-        assert str(table).count("\n") >= 1
-        assert len(table.csv().splitlines()) > len(table.rows) > 0
-        assert table.markdown()
+        records = json.loads(json.dumps(table.records(), allow_nan=False))
+        assert len(records) == len(table.rows) == len(table.cells()) > 0
+        assert all([*record] == [column.key for column in table.columns] for record in records)
+        assert len(table.csv().splitlines()) >= 1 + len(records)
+        assert all(key.count(".") < 2 for key in flat(records[0]))  # a cell is no whole row
+        assert table.markdown().count("\n|") == 2 + len(records)
         assert "tabular" in table.latex()
-        json.dumps(table.records(), allow_nan=False)
+        assert table.latex().count(r"\\") >= 1 + len(records)
+        for line in table.caption.splitlines():
+            assert line in table.markdown()
+            assert line in table.latex()
+        title, caption = len(table.title.splitlines()), len(table.caption.splitlines())
+        assert len(str(table).splitlines()) == title + 1 + len(table.first().rows) + caption
+
+
+def test_titles_keep_names_of_files_and_cells_what_they_say() -> None:
+    table = Table.of("run.npz: 6\n\npositions", ("claim", "gap"), [("p0 >= q0", "0e+00")])
+    assert table.markdown().startswith("run.npz: 6; positions\n")
+    assert r"\caption{run.npz: 6; positions.}" in table.latex()
+    assert r"\caption{a|b.log.}" in Table.of("a|b.log", ("name",), [("a",)]).latex()
+    assert r"\caption{Claims.}" in Table.of("claims", ("name",), [("a",)]).latex()
+    cut = Table.of("", ("claim", "value"), [("p0", 99 * "x")], ("value",))
+    assert f"p0  {99 * 'x'}" in str(cut)
+    assert r"p0 $\ge$ q0 & $0$ \\" in table.latex()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
@@ -129,7 +128,3 @@ def try_change(folder: Path, name: str, kind: str, seed: int) -> None:
     """A changed file ends in an error, or in numbers that can be."""
     rng = np.random.default_rng([seed, NAMES.index(name), [*CHANGES].index(kind)])
     outcome(folder / name, CHANGES[kind]((SAMPLES / name).read_bytes(), rng))
-
-
-def compressed(content: bytes) -> bytes:
-    return gzip.compress(content, mtime=0)
