@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import math
-import pkgutil
 import random
 from collections.abc import Callable
 from fractions import Fraction
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
+from support.faces import public_functions
 
 import mdsd_opt as mo
 from mdsd_opt import batch, cddlib_checks, decoding
@@ -296,13 +295,7 @@ def test_none_is_forgotten() -> None:
         for table in (TOLERANCES, AMOUNTS)
         for name, (_, given) in table.items()
     }
-    packages = [module.name for module in pkgutil.iter_modules(mo.__path__) if module.ispkg]
-    found = set()
-    for room in (mo, *(importlib.import_module(f"mdsd_opt.{name}") for name in packages)):
-        for name in getattr(room, "__all__", ()):
-            member = getattr(room, name)
-            if inspect.isfunction(member):
-                found |= {(name, given) for given in inspect.signature(member).parameters}
+    found = {(name, x) for name, f in public_functions().items() for x in signature(f).parameters}
     names = ("tolerance", "gap", "time_limit", "tv", "kl", "chi2")
     missing = {pair for pair in found if pair[1] in names} - tried
     assert not missing, f"put {sorted(missing)} into a table of tests/base/test_checked.py"

@@ -12,11 +12,19 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
+from support.captures import (
+    DRAFT,
+    SMALL,
+    TARGET,
+    WITH_SUPPORT,
+    Failing,
+    Interrupted,
+    content,
+    ended_by,
+)  # fmt: skip
 from support.chi_square import p_value
 from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
-from support.until import until
 
 from mdsd_opt import errors, softmax
 from mdsd_opt.base.files.logits import load_logits
@@ -294,20 +302,9 @@ def as_options(settings):
 
 
 def test_ctrl_c_and_a_kill_in_the_middle(tmp_path):
-    code = (
-        "import sys; from support.markov import *; from mdsd_opt.corpora.capture import *;"
-        "capture(prompts(), MarkovModel(seed=0, pause=.03), MarkovModel(seed=1), sys.argv[1],"
-        "CaptureSettings(num_tokens=5, dtype='float32', shard_bytes=960))"
-    )
     folder = tmp_path / "parts"
     for number in (signal.SIGINT, signal.SIGKILL):
-        before = len(list(folder.glob("shard-*")))
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL, env=WITH_SUPPORT
-        )
-        until(lambda before=before: len(list(folder.glob("shard-*"))) > before)
-        process.send_signal(number)
-        assert process.wait(60) != 0
+        assert ended_by(number, folder) != 0
     assert len(list(folder.glob("shard-*"))) in (2, 3)
     capture(prompts(), TARGET, DRAFT, folder, SMALL)
     capture(prompts(), TARGET, DRAFT, tmp_path / "whole", SMALL)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from support.captures import DRAFT, SMALL, TARGET, WITH_SUPPORT, Failing, Interrupted, content
-from support.corpora import RUN, flip_a_byte
+from support.captures import DRAFT, SMALL, TARGET, Failing, Interrupted, content, ended_by
+from support.corpora import flip_a_byte
 from support.markov import MarkovModel, prompts
-from support.until import until
 
 from mdsd_opt import errors
 from mdsd_opt.base import long_runs
@@ -107,20 +104,9 @@ def test_an_interrupted_capture_goes_on_to_the_same_bytes(tmp_path, last_call):
 
 
 def test_a_kill_in_the_middle(tmp_path):
-    code = (
-        "import sys; from support.markov import *; from mdsd_opt.corpora.capture import *;"
-        "from mdsd_opt.corpora import RatesConfig;"
-        "capture(prompts(), MarkovModel(seed=0, pause=.03), MarkovModel(seed=1), sys.argv[1],"
-        "CaptureSettings(num_tokens=5, dtype='float32', shard_bytes=960),"
-        "rates=RatesConfig(num_drafts=(1, 3)))"
-    )
     folder = tmp_path / "parts"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], stderr=subprocess.DEVNULL, env=WITH_SUPPORT
-    )
-    until(lambda: list(folder.glob("shard-*")))
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(60) == -signal.SIGKILL
+    rates = "RatesConfig(num_drafts=(1, 3))"
+    assert ended_by(signal.SIGKILL, folder, rates) == -signal.SIGKILL
     assert len(list(folder.glob("shard-*"))) in (1, 2)
     config = RatesConfig(num_drafts=(1, 3))
     capture(prompts(), TARGET, DRAFT, folder, SMALL, rates=config)
@@ -173,14 +159,14 @@ def test_a_manifest_of_other_rates_is_an_error(tmp_path, change):
         corpus_rates(tmp_path, CONFIG)
 
 
-def test_the_command_shows_what_is_there_and_says_what_is_not(tmp_path):
+def test_the_command_shows_what_is_there_and_says_what_is_not(tmp_path, run_cli):
     capture(prompts(), TARGET, DRAFT, tmp_path, SMALL, rates=CONFIG)
-    shown = subprocess.run([*RUN, "rates", tmp_path, "--json"], capture_output=True, text=True)
+    shown = run_cli("rates", tmp_path, "--json")
     rows = json.loads(shown.stdout)["rows"]
     assert {row["num_drafts"] for row in rows} == {1, 2, 4}
     assert len(rows) == len(CONFIG.columns)
-    assert "holds rates instead of logits, and lacks" in shown.stderr
-    assert shown.stderr.count("\n") == 1
+    (line,) = shown.stderr.splitlines()
+    assert "holds rates instead of logits, and lacks" in line
 
 
 def test_progress_tells_tokens_a_second_of_this_run_alone(capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -454,59 +455,53 @@ def test_a_cluster_that_is_not_installed_names_the_extra(corpus, monkeypatch, ex
 # --- bad input ----------------------------------------------------------------------------------
 
 
-def test_a_bad_row_names_its_shard_and_keeps_the_others(corpus):
-    shard = open_corpus(corpus).shards[2]
-    arrays, _ = read_safetensors(shard)
-    target = np.array(arrays["target"])
-    target[7, 3] = np.nan
-    write_safetensors(shard, {**arrays, "target": target})
-    with pytest.raises(errors.InvalidInput, match=r"shard-00002.*row 7 has a NaN"):
-        corpus_rates(corpus, CONFIG)
-    assert len(results(corpus / f"rates-{CONFIG.digest}")) == 2
+def with_arrays(corpus, number, **changed):
+    """Other arrays in a shard; one that is None goes."""
+    shard = open_corpus(corpus).shards[number]
+    arrays = {name: np.array(x) for name, x in read_safetensors(shard)[0].items()} | changed
+    write_safetensors(shard, {name: x for name, x in arrays.items() if x is not None})
 
 
-def test_a_folder_without_shards(tmp_path):
-    with pytest.raises(errors.UnreadableFile, match="holds no shard"):
-        corpus_rates(tmp_path, CONFIG)
-    with pytest.raises(errors.UnreadableFile, match="does not exist"):
-        corpus_rates(tmp_path / "nowhere", CONFIG)
-
-
-def test_a_broken_shard_is_named(corpus):
-    shard = open_corpus(corpus).shards[1]
+def truncated(corpus, number):
+    shard = open_corpus(corpus).shards[number]
     shard.write_bytes(shard.read_bytes()[:-100])
-    with pytest.raises(errors.UnreadableFile, match=r"shard-00001.*truncated"):
+
+
+def listed(corpus, count, *names):
+    """A manifest of so many shards."""
+    entries = (ShardEntry(name, 20, 4 * i, 4, "") for i, name in enumerate(names))
+    Manifest({}, count, tuple(entries)).save(corpus)
+
+
+NAMES = [f"shard-{i:05d}.safetensors" for i in range(5)]
+NAN = np.where(np.arange(20 * 60).reshape(20, 60) == 7 * 60 + 3, np.nan, 0.0)
+UNFINISHED = '{"format": "mdsd-opt corpus 1", "settings": {}, "num_shards": 1}'
+
+#: What is done to a corpus of four shards, what is said then, and how many rates are kept.
+BAD = {
+    "a bad row": (lambda c: with_arrays(c, 2, target=NAN), r"shard-00002.*row 7 has a NaN", 2),
+    "no prompts": (lambda c: with_arrays(c, 3, sequence=None), "does not name", 4),
+    "a cut shard": (lambda c: truncated(c, 1), r"shard-00001.*truncated", 1),
+    "a shard less": (lambda c: listed(c, 5, *NAMES), r"lacks 1 of the 5 .*shard-00004", 0),
+    "another folder": (lambda c: listed(c, 1, "../x.safetensors"), "not a file name", 0),
+    "no folder": (shutil.rmtree, "does not exist", 0),
+    "no shard": (lambda c: [x.unlink() for x in c.iterdir()], "holds no shard", 0),
+    **{
+        f"manifest {text:.12}": (
+            lambda c, text=text: (c / "manifest.json").write_text(text), "manifest", 0
+        )
+        for text in ("{}", "[", UNFINISHED)
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_corpus_that_is_wrong_is_told_and_what_is_done_is_kept(corpus, name):
+    change, said, kept = BAD[name]
+    change(corpus)
+    with pytest.raises(errors.MdsdError, match=said):
         corpus_rates(corpus, CONFIG)
-
-
-def test_a_shard_that_the_manifest_lists_and_the_folder_lacks(corpus):
-    entries = [ShardEntry(f"shard-{i:05d}.safetensors", 20, 4 * i, 4, "") for i in range(5)]
-    Manifest({}, 5, tuple(entries)).save(corpus)
-    with pytest.raises(errors.UnreadableFile, match=r"lacks 1 of the 5 .*shard-00004"):
-        corpus_rates(corpus, CONFIG)
-
-
-@pytest.mark.parametrize(
-    "content", ["{}", "[", '{"format": "mdsd-opt corpus 1", "settings": {}, "num_shards": 1}']
-)
-def test_a_broken_manifest_is_an_error(corpus, content):
-    (corpus / "manifest.json").write_text(content)
-    with pytest.raises(errors.UnreadableFile, match="manifest"):
-        open_corpus(corpus)
-
-
-def test_a_manifest_does_not_lead_out_of_its_folder(corpus):
-    Manifest({}, 1, (ShardEntry("../x.safetensors", 1, 0, 1, ""),)).save(corpus)
-    with pytest.raises(errors.UnreadableFile, match="not a file name"):
-        open_corpus(corpus)
-
-
-def test_prompts_known_for_some_shards_only(corpus):
-    shard = open_corpus(corpus).shards[3]
-    arrays, _ = read_safetensors(shard)
-    write_safetensors(shard, {"target": np.array(arrays["target"]), "draft": arrays["draft"]})
-    with pytest.raises(errors.InvalidInput, match="does not name"):
-        corpus_rates(corpus, CONFIG)
+    assert len(results(corpus / f"rates-{CONFIG.digest}")) == kept
 
 
 def test_a_full_disk_is_one_line(corpus, tmp_path):

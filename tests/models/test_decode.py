@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 from functools import cache
 
 import numpy as np
 import pytest
 
-from mdsd_opt.cli import main
 from mdsd_opt.decoding import TreeModel, generate, load_model, loading
 from mdsd_opt.decoding.loading import without_layers
 from mdsd_opt.decoding.tree_pass import PathByPath
@@ -71,48 +68,36 @@ def test_greedy_decoding_is_greedy_generation(loaded, rule):
 load_once = cache(load_model)
 
 
-def run(monkeypatch, capsys, *arguments):
+@pytest.fixture
+def decode(run_cli, monkeypatch):
+    """The command line, which loads each model once."""
     monkeypatch.setattr(loading, "load_model", load_once)
-    monkeypatch.setattr(sys, "argv", ["mdsd-opt", "decode", *arguments])
-    capsys.readouterr()
-    code = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = int(end.code or 0)
-    output = capsys.readouterr()
-    return code, output.out, output.err
+    return run_cli
 
 
-MODELS = ("--target", WEIGHTS, "--draft", "skip:14,18", "--tokens", "6", "--tree", "2x2")
+MODELS = ("decode", "--target", WEIGHTS, "--draft", "skip:14,18", "--tokens", "6", "--tree", "2x2")
 
 
-def test_the_command_streams_and_sums_up(monkeypatch, capsys):
-    code, out, err = run(monkeypatch, capsys, *MODELS, "--prompt", "The history of Rome")
-    assert code == 0
-    assert out.startswith("The history of Rome")
-    assert len(out.split()) > 5
-    assert "accept length" in err
+def test_the_command_streams_and_sums_up(decode):
+    done = decode(*MODELS, "--prompt", "The history of Rome")
+    assert done.returncode == 0
+    assert done.stdout.startswith("The history of Rome")
+    assert len(done.stdout.split()) > 5
+    assert "accept length" in done.stderr
 
 
-def test_the_command_compares_rules(monkeypatch, capsys):
-    code, out, _ = run(
-        monkeypatch, capsys, *MODELS, "--prompt", "One", "--prompt", "Two", "--compare",
-        "--verifier", "level_sequential,rrs", "--json",
-    )  # fmt: skip
-    assert code == 0
-    rows = json.loads(out)["rows"]
+def test_the_command_compares_rules(decode):
+    prompts = ("--prompt", "One", "--prompt", "Two")
+    compared = ("--compare", "--verifier", "level_sequential,rrs")
+    rows = decode.document(*MODELS, *prompts, *compared)["rows"]
     assert [row["rule"] for row in rows] == ["level_sequential", "rrs"]
     assert all(row["total"]["num_tokens"] > 0 for row in rows)
 
 
-def test_a_message_decided_on_the_device(monkeypatch, capsys):
-    code, out, _ = run(
-        monkeypatch, capsys, *MODELS, "--prompt", "Count to three.", "--chat", "--on-device",
-        "--static-cache", "--json",
-    )  # fmt: skip
-    assert code == 0
-    assert json.loads(out)["outputs"][0]["num_tokens"] > 0
+def test_a_message_decided_on_the_device(decode):
+    on_device = ("--chat", "--on-device", "--static-cache")
+    found = decode.document(*MODELS, "--prompt", "Count to three.", *on_device)
+    assert found["outputs"][0]["num_tokens"] > 0
 
 
 @pytest.mark.parametrize(
@@ -133,28 +118,20 @@ def test_a_message_decided_on_the_device(monkeypatch, capsys):
         (("--prompt", "x", "--precision", "float8"), "precision"),
     ],
 )
-def test_the_command_refuses_in_one_line(monkeypatch, capsys, arguments, said):
-    code, out, err = run(monkeypatch, capsys, *MODELS, *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
+def test_the_command_refuses_in_one_line(decode, arguments, said):
+    assert said in decode.refusal(*MODELS, *arguments)
 
 
-def test_the_command_takes_drafts_that_a_function_makes(monkeypatch, capsys, tmp_path):
+def test_the_command_takes_drafts_that_a_function_makes(run_cli, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_drafts.py").write_text(
         "from mdsd_opt.decoding import PromptLookup\n\n\n"
         "def lookup(target):\n    return PromptLookup(target.vocab_size)\n"
     )
     common = [
-        *("mdsd-opt", "decode", "--target", WEIGHTS, "--prompt", "one two one two one two"),
-        *("--tokens", "6", "--temperature", "0", "--tree", "chain2", "--json", "--draft"),
+        *("decode", "--target", WEIGHTS, "--prompt", "one two one two one two", "--tokens", "6"),
+        *("--temperature", "0", "--tree", "chain2", "--draft"),
     ]
-    monkeypatch.setattr(sys, "argv", [*common, "my_drafts:lookup"])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    assert json.loads(capsys.readouterr().out)["forecast_accepted"] is None
-    monkeypatch.setattr(sys, "argv", [*common, "my_drafts:nothing"])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "cannot load 'my_drafts:nothing'" in capsys.readouterr().err
+    assert run_cli.document(*common, "my_drafts:lookup")["forecast_accepted"] is None
+    refused = run_cli.refusal(*common, "my_drafts:nothing")
+    assert "cannot load 'my_drafts:nothing'" in refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
+from types import SimpleNamespace
 
 import pytest
 import transformers
@@ -14,7 +14,6 @@ from support.model_families import model_of
 from support.terminal import WIDTH, on_a_terminal
 from support.tiny_folders import TEMPLATE, tiny_folder
 
-from mdsd_opt.cli import main
 from mdsd_opt.decoding import tree_pass
 from mdsd_opt.decoding.passes import StaticTreePass, TreePass
 
@@ -30,29 +29,26 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def run(folders, monkeypatch, capsys):
-    def command(target, draft, *arguments):
-        models = ("--target", folders.get(target, target), "--draft", folders.get(draft, draft))
-        chosen = ("--tokens", "8", "--tree", "2x2", "--prompt", "hello")
-        monkeypatch.setattr(sys, "argv", ["mdsd-opt", "decode", *models, *chosen, *arguments])
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        output = capsys.readouterr()
-        return int(end.value.code or 0), output.out, output.err
+def decode(folders, monkeypatch, run_cli):
+    """`decode.shown` and the like of a target, a draft, and more words."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
-    return command
+    def asked(how):
+        def command(target, draft, *more):
+            models = ("--target", folders.get(target, target), "--draft", folders.get(draft, draft))
+            chosen = ("--tokens", "8", "--tree", "2x2", "--prompt", "hello")
+            return how("decode", *models, *chosen, *more)
+
+        return command
+
+    names = ("__call__", "shown", "document", "refusal")
+    return SimpleNamespace(**{name.strip("_"): asked(getattr(run_cli, name)) for name in names})
 
 
-def test_a_chat_template_is_needed_for_chat(run):
-    code, out, err = run("wide", "narrow", "--chat")
-    assert code == 0, err
-    assert out.startswith("hello\n")
-    code, out, err = run("narrow", "wide", "--chat")
-    assert (code, out) == (2, "")
-    assert "narrow has no chat template: leave --chat out" in err
-    assert err.count("\n") == 1
+def test_a_chat_template_is_needed_for_chat(decode):
+    assert decode.shown("wide", "narrow", "--chat").startswith("hello\n")
+    refused = decode.refusal("narrow", "wide", "--chat")
+    assert "narrow has no chat template: leave --chat out" in refused
 
 
 @pytest.mark.parametrize(("target", "draft"), [("wide", "narrow"), ("narrow", "wide")])
@@ -66,30 +62,26 @@ def test_a_chat_template_is_needed_for_chat(run):
         ("--compare", "--verifier", "rrs,level_sequential"),
     ],
 )
-def test_vocabularies_may_be_padded_differently(run, target, draft, how):
+def test_vocabularies_may_be_padded_differently(decode, target, draft, how):
     """The text is greedy: that of the target with itself as a draft."""
-    options = ("--temperature", "0", "--precision", "float32", "--json")
-    code, out, err = run(target, draft, *options, *how)
-    assert code == 0, err
-    found = json.loads(out)
+    options = ("--temperature", "0", "--precision", "float32")
+    found = decode.document(target, draft, *options, *how)
     if "rows" in found:
         assert all(row["total"]["num_tokens"] == 8 for row in found["rows"])
         return
-    alone = json.loads(run(target, "skip:0", *options)[1])
+    alone = decode.document(target, "skip:0", *options)
     assert found["outputs"][0]["text"] == alone["outputs"][0]["text"]
 
 
 @pytest.mark.parametrize(("target", "draft"), [("short", "wide"), ("wide", "short")])
-def test_a_text_ends_where_the_context_does(run, target, draft):
-    code, out, err = run(target, draft, "--tokens", "100", "--json")
-    assert code == 0, err
-    (output,) = json.loads(out)["outputs"]
+def test_a_text_ends_where_the_context_does(decode, target, draft):
+    done = decode.call(target, draft, "--tokens", "100", "--json")
+    (output,) = json.loads(done.stdout)["outputs"]
     assert output["ended_by"] == "context"
     assert output["num_tokens"] in (27, 28)
-    assert f"ends after {output['num_tokens']} new tokens" in err
-    code, out, err = run(target, draft, "--prompt", 32 * "x")
-    assert (code, out) == (2, "")
-    assert "prompt 2 of 2 has 32 tokens, and the models read 32" in err
+    assert f"ends after {output['num_tokens']} new tokens" in done.stderr
+    refused = decode.refusal(target, draft, "--prompt", 32 * "x")
+    assert "prompt 2 of 2 has 32 tokens, and the models read 32" in refused
 
 
 @pytest.mark.parametrize(
@@ -110,12 +102,10 @@ def test_a_text_ends_where_the_context_does(run, target, draft):
         (("--draft", "skip:0,1"), "at least one must stay"),
     ],
 )
-def test_bad_names_are_one_line(run, arguments, said):
-    code, out, err = run("wide", "narrow", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-    assert len(err) < 500
+def test_bad_names_are_one_line(decode, arguments, said):
+    line = decode.refusal("wide", "narrow", *arguments)
+    assert said in line
+    assert len(line) < 500
 
 
 def configured(folder, **changes):
@@ -164,37 +154,31 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_folders_are_one_line(run, folders, tmp_path, monkeypatch, damage):
+def test_damaged_folders_are_one_line(decode, folders, tmp_path, monkeypatch, damage):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asks whoever sits there"))
     folder = tmp_path / "damaged"
     shutil.copytree(folders["wide"], folder)
     change, said = DAMAGES[damage]
     change(folder)
-    code, out, err = run(str(folder), "skip:0", *(("--chat",) if "template" in damage else ()))
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
-    assert len(err) < 500
+    line = decode.refusal(folder, "skip:0", *(("--chat",) if "template" in damage else ()))
+    assert said in line
+    assert len(line) < 500
 
 
-def test_weights_that_are_random_are_told(run, folders, tmp_path):
+def test_weights_that_are_random_are_told(decode, folders, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(folders["wide"], folder)
     configured(folder, num_hidden_layers=3)
-    code, _, err = run(str(folder), "skip:0")
-    assert code == 0, err
-    assert "longer is not whole: 9 of its weights are random, such as model.layers.2." in err
+    told = decode.call(folder, "skip:0").stderr
+    assert "longer is not whole: 9 of its weights are random, such as model.layers.2." in told
 
 
-def test_a_cut_gguf_file_is_one_line(run, tmp_path):
+def test_a_cut_gguf_file_is_one_line(decode, tmp_path):
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
-    code, out, err = run(str(tmp_path / "cut.gguf"), "skip:0")
-    assert (code, out) == (2, "")
-    assert "cannot load the model" in err
-    assert err.count("\n") == 1
+    assert "cannot load the model" in decode.refusal(tmp_path / "cut.gguf", "skip:0")
 
 
-def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
+def test_without_a_network_nobody_waits_for_the_hub(decode, monkeypatch):
     import mdsd_opt.decoding.loading as loading
 
     def nowhere(*_):
@@ -211,15 +195,14 @@ def test_without_a_network_nobody_waits_for_the_hub(run, monkeypatch):
     def load(**given):
         raise OSError("not in the cache")
 
-    code, _, err = run("no-such/model", "narrow")
-    assert code == 2
-    assert err == "mdsd-opt: error: cannot load the model no-such/model: not in the cache\n"
+    line = decode.refusal("no-such/model", "narrow")
+    assert line == "mdsd-opt: error: cannot load the model no-such/model: not in the cache"
     (given,) = asked
     assert given["pretrained_model_name_or_path"] == "no-such/model"
     assert given["local_files_only"]
 
 
-def test_layers_are_spread_on_request(run, monkeypatch):
+def test_layers_are_spread_on_request(decode, monkeypatch):
     given = []
     load = transformers.AutoModelForCausalLM.from_pretrained
 
@@ -228,16 +211,16 @@ def test_layers_are_spread_on_request(run, monkeypatch):
         return load(**options)
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", loading)
-    texts = [run("wide", "narrow", *device)[1] for device in ((), ("--device", "auto"))]
+    texts = [decode.shown("wide", "narrow", *device) for device in ((), ("--device", "auto"))]
     assert given == [None, None, "auto", "auto"]
     assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_implementations_of_attention(run, attention):
-    code, _, err = run("wide", "narrow", "--attention", attention)
-    assert code == 0, err
-    assert "path by path" not in err
+def test_implementations_of_attention(decode, attention):
+    done = decode.call("wide", "narrow", "--attention", attention)
+    assert done.returncode == 0, done.stderr
+    assert "path by path" not in done.stderr
 
 
 def test_flexible_attention_gets_no_mask_of_a_tree():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, get_args
@@ -13,6 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from support.documents import json_schemas
+from support.faces import public_functions
 
 import mdsd_opt as mo
 from mdsd_opt import bench, cddlib_checks, corpora, decoding
@@ -51,15 +50,11 @@ def declared() -> tuple[set[type], set[type]]:
     """Classes of what public functions return, and of what they take."""
     given: set[type] = set()
     taken: set[type] = set()
-    rooms = (x.name for x in pkgutil.iter_modules(mo.__path__) if x.ispkg)
-    for room in (mo, *(importlib.import_module(f"mdsd_opt.{name}") for name in rooms)):
-        for name in getattr(room, "__all__", ()):
-            function = inspect.unwrap(getattr(room, name))
-            if inspect.isfunction(function):
-                known = json_schemas.names_of(function.__module__)
-                for parameter, words in function.__annotations__.items():
-                    hint = eval(words, known) if isinstance(words, str) else words
-                    (given if parameter == "return" else taken).update(classes(hint))
+    for function in map(inspect.unwrap, public_functions().values()):
+        known = json_schemas.names_of(function.__module__)
+        for parameter, words in function.__annotations__.items():
+            hint = eval(words, known) if isinstance(words, str) else words
+            (given if parameter == "return" else taken).update(classes(hint))
     return given, taken
 
 

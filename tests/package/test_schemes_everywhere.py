@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
-import pkgutil
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import product
@@ -17,7 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support import fake_models
-from support.commands import verbs
+from support.commands import commands
+from support.faces import public
 from support.fake_models import FakeModel
 from support.markov import MarkovModel
 
@@ -211,28 +211,17 @@ ELSEWHERE = {"custom_generate", "Verifier.has_batch_rates"}
 ROUGH = {"generate": 0.06, "generate_steps": 0.06}
 
 
-def public_functions() -> Iterator[Any]:
-    """Functions, and methods of classes, that a public room has in its `__all__`."""
-    rooms = [mo]
-    for module in pkgutil.iter_modules(mo.__path__, "mdsd_opt."):
-        if not module.name.rpartition(".")[2].startswith("_"):
-            rooms.append(importlib.import_module(module.name))
-    for room in rooms:
-        for name in getattr(room, "__all__", ()):
-            found = getattr(room, name)
-            if inspect.isclass(found):
-                yield from (x for x in map(found.__dict__.get, vars(found)) if _is_method(x))
-            elif inspect.isfunction(found):
-                yield found
-
-
-def _is_method(found: Any) -> bool:
-    inner = getattr(found, "__func__", found)
-    return inspect.isfunction(inner) and not inner.__name__.startswith("_")
+def functions_and_methods() -> Iterator[Any]:
+    """What is public, and the methods of classes that are."""
+    for found in public().values():
+        for x in vars(found).values() if inspect.isclass(found) else [found]:
+            inner = getattr(x, "__func__", x)
+            if inspect.isfunction(inner) and not inner.__name__.startswith("_"):
+                yield inner
 
 
 def names_a_scheme(function: Any) -> bool:
-    parameters = inspect.signature(getattr(function, "__func__", function)).parameters
+    parameters = inspect.signature(function).parameters
     return any(
         name in ("drafts", "scheme", "schemes") and "str" in str(parameter.annotation)
         for name, parameter in parameters.items()
@@ -240,11 +229,7 @@ def names_a_scheme(function: Any) -> bool:
 
 
 def test_every_public_function_that_takes_a_scheme_is_asked() -> None:
-    taking = {
-        getattr(function, "__func__", function).__qualname__
-        for function in public_functions()
-        if names_a_scheme(function)
-    }
+    taking = {x.__qualname__ for x in functions_and_methods() if names_a_scheme(x)}
     asked = ANSWERS.keys() | ELSEWHERE
     assert not taking - asked, f"add {sorted(taking - asked)} to ANSWERS, here"
     assert not asked - taking, f"take {sorted(asked - taking)} out of ANSWERS, here"
@@ -278,104 +263,54 @@ def assert_told_apart(answer: Callable[[str], Array], expected: Array, tolerance
 # --- the command line -----------------------------------------------------------------------------
 
 
-def rows_of(run: Any, *arguments: Any) -> Any:
-    done = run(*arguments, "--json")
-    if done.returncode == 2:
-        raise MdsdError(done.stderr)
-    return json.loads(done.stdout)
-
-
 def rates_of(found: Any) -> list[float]:
     return [row["mean"] for row in found["rows"] if row["verifier"] == "optimal"]
 
 
-def file_of_logits(folder: Path, size: int = SIZE) -> Path:
-    np.savez(folder / "mine.npz", target=TARGET[:, :size], draft=DRAFT[:, :size])
-    return folder / "mine.npz"
-
-
-def by_rates(run: Any, folder: Path, scheme: str) -> list[float]:
-    arguments = ("rates", file_of_logits(folder), "--schemes", scheme, "-k", "1,2")
-    return rates_of(rows_of(run, *arguments, "--verifiers", "optimal"))
-
-
-def by_audit(run: Any, folder: Path, scheme: str) -> list[float]:
-    found = rows_of(run, "audit", "--verifier", "naive_target", "--scheme", scheme,
-                    "--vocab-size", "4", "-k", "2", "--trials", "2000",
-                    "--detect", "0.5")  # fmt: skip
-    return [found["optimal_acceptance_rate"]]
-
-
-def by_capture(run: Any, folder: Path, scheme: str) -> list[float]:
-    (folder / "prompts.txt").write_text("a bc\ndef g\n", encoding="utf-8")
-    rows_of(run, "capture", "--target", "x", "--draft", "y", "--prompts", folder / "prompts.txt",
-            "--tokens", "8", "--out", folder / "corpus", "--rates-only", "--schemes", scheme,
-            "--verifiers", "optimal", "-k", "1,2")  # fmt: skip
-    return rates_of(rows_of(run, "rates", folder / "corpus", "--schemes", scheme,
-                            "--verifiers", "optimal", "-k", "1,2"))  # fmt: skip
-
-
-def by_check(run: Any, folder: Path, scheme: str) -> list[float]:
-    return [rows_of(run, "check", "condition", "--scheme", scheme, "--inequality", "p0 >= 1/36")]
-
-
-def by_decode(run: Any, folder: Path, scheme: str) -> list[float]:
-    found = rows_of(run, "decode", "--target", "x", "--draft", "y", "--prompt", "one", "--tree",
-                    "2x1", "--tokens", "800", "--verifier", "naive_target", "--scheme", scheme,
-                    "--temperature", "0.5")  # fmt: skip
-    return [found["outputs"][0]["acceptance_rate"]]
-
-
-def by_advise(run: Any, folder: Path, scheme: str) -> list[float]:
-    logits = file_of_logits(folder, 3)
-    found = rows_of(run, "advise", logits, "--schemes", scheme, "--max-drafts", "3")
+def accepted_of(found: Any, scheme: str) -> list[float]:
     return [max(row["accepted"] for row in found["rows"] if row["scheme"] == scheme)]
 
 
-def by_plan(run: Any, folder: Path, scheme: str) -> list[float]:
-    found = rows_of(run, "plan", file_of_logits(folder, 3), "--scheme", scheme, "--nodes", "6")
-    return [found["expected_accepted"]]
-
-
-def by_relax(run: Any, folder: Path, scheme: str) -> list[float]:
-    found = rows_of(run, "relax", file_of_logits(folder), "--scheme", scheme, "-k", "1,2")
-    return [point[name] for point in found["frontier"] for name in ("acceptance_rate", "kl")]
-
-
-def by_condition(run: Any, folder: Path, scheme: str) -> list[float]:
-    return [rows_of(run, "condition", "p0 >= 1/36", "--scheme", scheme)]
-
-
-def by_bench(run: Any, folder: Path, scheme: str) -> list[float]:
-    """Arcs of the network, of which drafts that are certain have few."""
-    found = rows_of(run, "bench", "solvers", "--methods", "max_flow", "--scheme", scheme, "-V", "5",
-                    "-k", "2", "--rounds", "1")  # fmt: skip
+def arcs_of(found: Any) -> list[float]:
+    """Of the network, of which drafts that are certain have few."""
     return [float(re.findall(r"size (\d+)", record["note"])[0]) for record in found["records"]]
 
 
-#: What each verb says of a scheme.
-VERBS: dict[str, Callable[[Any, Path, str], list[float]]] = {
-    "advise": by_advise,
-    "audit": by_audit,
-    "bench": by_bench,
-    "capture": by_capture,
-    "check": by_check,
-    "condition": by_condition,
-    "decode": by_decode,
-    "plan": by_plan,
-    "rates": by_rates,
-    "relax": by_relax,
+OPTIMAL = "--schemes SCHEME --verifiers optimal -k 1,2"
+
+#: What each verb is asked for, and what it says of a scheme.
+VERBS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "advise": ("few.npz --schemes SCHEME --max-drafts 3", accepted_of),
+    "audit": (
+        "--verifier naive_target --scheme SCHEME --vocab-size 4 -k 2 --trials 2000 --detect 0.5",
+        lambda found: [found["optimal_acceptance_rate"]],
+    ),
+    "bench": ("solvers --methods max_flow --scheme SCHEME -V 5 -k 2 --rounds 1", arcs_of),
+    "capture": (
+        f"--target x --draft y --prompts texts --tokens 8 --out SCHEME --rates-only {OPTIMAL}",
+        lambda found: found,
+    ),
+    "check": ("condition --scheme SCHEME --inequality 'p0 >= 1/36'", lambda found: [found]),
+    "condition": ("'p0 >= 1/36' --scheme SCHEME", lambda found: [found]),
+    "decode": (
+        "--target x --draft y --prompt one --tree 2x1 --tokens 800 --verifier naive_target "
+        "--scheme SCHEME --temperature 0.5",
+        lambda found: [found["outputs"][0]["acceptance_rate"]],
+    ),
+    "plan": ("few.npz --scheme SCHEME --nodes 6", lambda found: [found["expected_accepted"]]),
+    "rates": (f"mine.npz {OPTIMAL}", rates_of),
+    "relax": (
+        "mine.npz --scheme SCHEME -k 1,2",
+        lambda found: [x[name] for x in found["frontier"] for name in ("acceptance_rate", "kl")],
+    ),
 }
 
 
 def test_every_verb_that_takes_a_scheme_is_asked() -> None:
     taking = {
-        verb
-        for verb, command in verbs().items()
-        if any(
-            {"scheme", "schemes"} & {parameter.name for parameter in part.params}
-            for part in (command, *getattr(command, "commands", {}).values())
-        )
+        words.split()[0]
+        for words, command in commands().items()
+        if {"scheme", "schemes"} & {parameter.name for parameter in command.params}
     }
     assert taking == VERBS.keys(), "keep VERBS, here, in step with the command line"
 
@@ -401,10 +336,21 @@ def test_the_verb_takes_it_for_what_it_is(
         monkeypatch.setattr(mdsd_opt.decoding, "load_pair", lambda *_, **__: pair)
         monkeypatch.setattr(mdsd_opt.cli.verbs.capture, "_description", lambda *_: {})
 
+    monkeypatch.chdir(tmp_path)
+    for name, size in {"mine": SIZE, "few": 3}.items():
+        np.savez(f"{name}.npz", target=TARGET[:, :size], draft=DRAFT[:, :size])
+    Path("texts").write_text("a bc\ndef g\n", encoding="utf-8")
+    words, of = VERBS[verb]
+
     def answer(scheme: str) -> Array:
-        folder = tmp_path / scheme
-        folder.mkdir()
-        return np.array(VERBS[verb](run_cli, folder, scheme))
+        done = run_cli(verb, *shlex.split(words.replace("SCHEME", scheme)), "--json")
+        if done.returncode == 2:
+            raise MdsdError(done.stderr)
+        found = json.loads(done.stdout)
+        if verb == "capture":
+            asked = OPTIMAL.replace("SCHEME", scheme).split()
+            found = rates_of(run_cli.document("rates", scheme, *asked))
+        return np.array(of(found, scheme) if of is accepted_of else of(found))
 
     if verb in ("check", "condition"):
         with pytest.raises(MdsdError, match=f"'{NAME}'"):

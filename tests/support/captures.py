@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from support.markov import MarkovModel
+from support.until import until
 
 from mdsd_opt.corpora.capture import CaptureSettings
 
@@ -20,6 +23,28 @@ WITH_SUPPORT = {
 TARGET, DRAFT = MarkovModel(seed=0), MarkovModel(seed=1)
 #: Two prompts a shard.
 SMALL = CaptureSettings(num_tokens=5, dtype="float32", shard_bytes=2 * 4 * 12 * 5 * 2)
+
+
+#: A capture of a pair that takes its time, into a folder.
+SLOWLY = """
+import sys
+from support.markov import *
+from mdsd_opt.corpora import RatesConfig
+from mdsd_opt.corpora.capture import *
+settings = CaptureSettings(num_tokens=5, dtype="float32", shard_bytes=960)
+pair = MarkovModel(seed=0, pause=.03), MarkovModel(seed=1)
+capture(prompts(), *pair, sys.argv[1], settings, rates=RATES)
+"""
+
+
+def ended_by(number, folder, rates="None"):
+    """Exit code of a capture that gets a signal once it has written another shard."""
+    before = len(list(folder.glob("shard-*")))
+    command = [sys.executable, "-c", SLOWLY.replace("RATES", rates), str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=WITH_SUPPORT)
+    until(lambda: len(list(folder.glob("shard-*"))) > before)
+    process.send_signal(number)
+    return process.wait(60)
 
 
 def content(folder):

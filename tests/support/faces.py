@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import mdsd_opt as mo
@@ -22,8 +23,13 @@ def face_of(room: Path) -> dict[str, str]:
     return {alias.name: node.module or alias.name for node in found for alias in node.names}
 
 
+def public() -> dict[str, Any]:
+    """What is public, by name, in the rooms as well."""
+    names = {x.name for x in pkgutil.iter_modules(mo.__path__) if x.ispkg} | {*mo._MODULES}
+    rooms = [mo, *(import_module(f"mdsd_opt.{name}") for name in sorted(names))]
+    return {name: getattr(room, name) for room in rooms for name in getattr(room, "__all__", ())}
+
+
 def public_functions() -> dict[str, Callable[..., Any]]:
-    """Public functions by name, those of the rooms as well."""
-    rooms = [mo, *(x for name in dir(mo) if isinstance(x := getattr(mo, name), ModuleType))]
-    named = {name: getattr(room, name) for room in rooms for name in getattr(room, "__all__", ())}
-    return {name: x for name, x in named.items() if inspect.isfunction(x)}
+    """The functions of it."""
+    return {name: x for name, x in public().items() if inspect.isfunction(x)}
