@@ -20,7 +20,7 @@ from mdsd_opt.trees import balanced
 
 #: Those that are asked with every run of the tests; all, with the slow ones.
 QUICK = ("decoding.parse_topology", "decoding.chain", "decoding.sparse", "decoding.balanced",
-         "mo.accepted_rates", "mo.AuditOptions", "mo.load_problem", "mo.load_trace",
+         "mo.load_problem", "mo.load_trace",
          "corpora.open_corpus", "solvers.get",
          "verifiers.get")  # fmt: skip
 
@@ -72,8 +72,15 @@ def test_the_tester_sees_messages_that_name_nothing(told: str, named: bool) -> N
 
 ROWS = np.zeros((2, 3))
 
-#: What the doors above, or rubbish in one argument alone, would not find; each message names it.
+#: What was taken, or is rubbish for one reason alone, and what each message has to name.
 REFUSED: dict[str, tuple[Any, str]] = {
+    "confidence above one": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence=1.5), "confidence is 1.5"),
+    "confidence of none": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence=0), "confidence is 0"),
+    "confidence in words": (
+        lambda: mo.accepted_rates([0, 1, 1], 3, confidence="x"), "confidence is 'x'"),
+    "detect in words": (lambda: mo.AuditOptions(detect="x"), "detect is 'x'"),
     "a long chain": (lambda: balanced(1, 10**5), "num_nodes is"),
     "rules in a list": (lambda: mo.worst_case(["rrs"], 2), "rule is a list"),
     "no drafts to compare": (lambda: mo.compare_drafts(ROWS, None, 2), "drafts is a None"),
