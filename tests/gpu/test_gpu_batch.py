@@ -32,6 +32,19 @@ def runtime(kernel_device: Device) -> PtxRuntime:
     return PtxRuntime(kernel_device)
 
 
+def check(
+    runtime: PtxRuntime, target: Any, draft: Any, chunk_bytes: int = 1 << 20, **options: Any
+) -> None:
+    """In chunks of this size they are the rates of the CPU."""
+    scheme, counts = options.pop("drafts", "with_replacement"), options.pop("num_drafts", (3,))
+    request = request_of(scheme, num_drafts=counts, **options)
+    found = rates_in_chunks(runtime, target, draft, request, chunk_bytes)
+    sides = (x.astype(np.float64) for x in (target, draft))
+    expected = mo.acceptance_rates(*sides, counts, scheme, **options)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
 class TestChunks:
     @pytest.mark.parametrize("shape", [(1,), (5,), (2, 3), (0,), (2, 0)])
     @pytest.mark.parametrize("chunk_bytes", [1, 3000, 1 << 20])
@@ -40,11 +53,7 @@ class TestChunks:
     ) -> None:
         rows = int(np.prod(shape))
         target, draft = (x.reshape(*shape, 151) for x in near_rows(rows, 151))
-        request = request_of(num_drafts=(1, 4))
-        found = rates_in_chunks(runtime, target, draft, request, chunk_bytes)
-        expected = mo.acceptance_rates(target, draft, (1, 4))
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        check(runtime, target, draft, chunk_bytes, num_drafts=(1, 4))
 
     def test_broadcasting_strides_and_single_rows(self, runtime: PtxRuntime) -> None:
         target, draft = near_rows(6, 200)
@@ -55,24 +64,14 @@ class TestChunks:
             (half.reshape(2, 3, 200)[:, ::2], draft[:2]),
             (target[::-1, 3:150], draft[:, :147]),
         ):
-            found = rates_in_chunks(runtime, *pair, request_of(), 2000)
-            expected = mo.acceptance_rates(*(x.astype(np.float64) for x in pair), (3,))
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+            check(runtime, *pair, 2000)
 
     def test_many_numbers_of_drafts_take_several_launches(self, runtime: PtxRuntime) -> None:
-        target, draft = near_rows(2, 300)
-        counts = tuple(range(1, 20))
-        found = rates_in_chunks(runtime, target, draft, request_of(num_drafts=counts))
-        expected = mo.acceptance_rates(target, draft, counts)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        check(runtime, *near_rows(2, 300), num_drafts=tuple(range(1, 20)))
 
     @pytest.mark.parametrize("drafts", ["with_replacement", "without_replacement"])
     def test_filters(self, runtime: PtxRuntime, drafts: str) -> None:
-        target, draft = near_rows(5, 90)
-        request = request_of(drafts, top_k=20, min_p=0.01)
-        found = rates_in_chunks(runtime, target, draft, request, 1500)
-        expected = mo.acceptance_rates(target, draft, (3,), drafts, top_k=20, min_p=0.01)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        check(runtime, *near_rows(5, 90), 1500, drafts=drafts, top_k=20, min_p=0.01)
 
     def test_bad_rows_are_named_as_on_the_cpu(self, runtime: PtxRuntime) -> None:
         target, draft = (x.reshape(2, 3, 100) for x in near_rows(6, 100))

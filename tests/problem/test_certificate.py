@@ -128,49 +128,33 @@ def test_the_premises_of_the_lies() -> None:
 EPS = 1e-6
 NAN, INF = float("nan"), float("inf")
 
+#: Arrays of a plan that do not fit together, and draft sets through which nothing more can move.
+MISFITS: dict[str, dict[str, Any]] = {
+    "offsets that end early": {"offsets": np.array([0, 1, 3, 5, 6, 8])},
+    "offsets that fall": {"offsets": np.array([0, 5, 3, 5, 6, 8, 9])},
+    "offsets that start late": {"offsets": np.array([1, 3, 5, 6, 8, 9])},
+    "no offsets": {"offsets": np.array([], dtype=int)},
+    "arrays of different length": {"mass": np.zeros(3)},
+    "a plan of two dimensions": {"mass": np.zeros((9, 1))},
+    "tokens that are no integers": {"tokens": np.zeros(9)},
+}
+FULL_SETS: dict[str, tuple[int, ...]] = {
+    "a set that is never drafted": (0, 1, 2),
+    "a set listed twice": (0, 2),
+    "a set listed twice in another order": (2, 0),
+    "a token twice in one set": (0, 0),
+}
 LIES: dict[str, tuple[Solution, str]] = {
     "more than the target has": (add((1,), 1, EPS), "gives token 1 1e-06 more than the target"),
     "more than the drafts have": (
         add((0, 2), 2, EPS),
         r"moves 1e-06 more through draft set \[0, 2\]",
     ),
-    "a set that is never drafted": (
-        with_sets([(0, 1, 2)], [0.0, 0.0, EPS]),
-        r"moves 1e-06 more through draft set \[0, 1, 2\]",
-    ),
-    "offsets that end early": (
-        with_arrays(offsets=np.array([0, 1, 3, 5, 6, 8])),
-        "do not fit together",
-    ),
-    "a set listed twice": (
-        with_sets([(0, 2)], [EPS, 0.0]),
-        r"moves 1e-06 more through draft set \[0, 2\]",
-    ),
-    "a set listed twice in another order": (
-        with_sets([(2, 0)], [EPS, 0.0]),
-        r"moves 1e-06 more through draft set \[2, 0\]",
-    ),
-    "a token twice in one set": (
-        with_sets([(0, 0)], [EPS, 0.0]),
-        r"moves 1e-06 more through draft set \[0, 0\]",
-    ),
     "negative mass": (add((1, 2), 2, -0.2), "negative mass -0.06"),
     "mass that is not a number": (add((1,), 1, NAN), "a mass that is not finite"),
     "infinite mass": (add((1,), 1, INF), "a mass that is not finite"),
     "a token that does not exist": (with_sets([(3,)], [0.0]), "a token outside the vocabulary"),
     "a token below zero": (with_sets([(-1,)], [0.0]), "a token outside the vocabulary"),
-    "arrays of different length": (with_arrays(mass=np.zeros(3)), "do not fit together"),
-    "offsets that fall": (
-        with_arrays(offsets=np.array([0, 5, 3, 5, 6, 8, 9])),
-        "do not fit together",
-    ),
-    "offsets that start late": (
-        with_arrays(offsets=np.array([1, 3, 5, 6, 8, 9])),
-        "do not fit together",
-    ),
-    "no offsets": (with_arrays(offsets=np.array([], dtype=int)), "do not fit together"),
-    "tokens that are no integers": (with_arrays(tokens=np.zeros(9)), "do not fit together"),
-    "a plan of two dimensions": (with_arrays(mass=np.zeros((9, 1))), "do not fit together"),
     "a plan that moves less than claimed": (
         add((0, 1), 0, -EPS),
         "the plan proves .* not the claimed lower bound",
@@ -238,6 +222,14 @@ LIES: dict[str, tuple[Solution, str]] = {
         replace(TRUTH, selection=np.array([1.0, 0.5, -0.5])),
         "masses that are negative or not finite",
     ),
+}
+LIES |= {name: (with_arrays(**x), "do not fit together") for name, x in MISFITS.items()}
+LIES |= {
+    name: (
+        with_sets([members], [EPS, *[0.0] * (len(members) - 1)]),
+        re.escape(f"moves 1e-06 more through draft set {[*members]}"),
+    )
+    for name, members in FULL_SETS.items()
 }
 
 

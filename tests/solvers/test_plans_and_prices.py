@@ -47,17 +47,6 @@ def test_subset_selection_prices_tokens_and_says_who_has_a_plan() -> None:
     assert "plan=16 arcs" in repr(listed)
 
 
-@pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement, mo.TopKDrafts])
-@pytest.mark.parametrize("method", METHODS)
-def test_items_are_the_masses_of_the_plan(scheme: type, method: str) -> None:
-    plan = mo.solve(mo.TransportProblem(P, scheme(Q, 2)), method).plan
-    assert plan is not None
-    items = list(plan.items())
-    assert sum(mass for _, _, mass in items) == pytest.approx(plan.value)
-    assert all(token in drafts and mass > 0 for drafts, token, mass in items)
-    assert len({(drafts, token) for drafts, token, _ in items}) == len(items)
-
-
 @pytest.mark.parametrize("num_drafts", [1, 2, 3])
 @pytest.mark.parametrize("scheme", [mo.WithReplacement, mo.WithoutReplacement, mo.GreedyDrafts])
 def test_a_dense_plan_joins_drafts_and_target(scheme: type, num_drafts: int) -> None:

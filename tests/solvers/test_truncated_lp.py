@@ -17,7 +17,7 @@ import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput
 from mdsd_opt.solvers import highs_backend
 from mdsd_opt.solvers.highs_backend import Programme
-from mdsd_opt.solvers.truncated_lp import TruncatedPairs, stable_order
+from mdsd_opt.solvers.truncated_lp import stable_order
 
 F = Fraction
 Rational = list[Fraction]
@@ -244,24 +244,6 @@ def test_an_order_of_ties_is_that_of_a_stable_sort(size: int, distinct: int) -> 
         last_places = rng.random(size) < 0.1
         values[last_places] = 1.0 + rng.integers(9, size=last_places.sum()) * 2.0**-52
         np.testing.assert_array_equal(stable_order(values), np.argsort(values, kind="stable"))
-
-
-def test_fixed_pairs_by_counting() -> None:
-    """Every pair of two tokens by itself, for free tokens at any places of the order."""
-    rng = np.random.default_rng(0)
-    for size in (1, 2, 5, 9):
-        p, q1, q2, weights = rng.dirichlet(np.ones(size), 4)
-        order = rng.permutation(size)
-        free = rng.choice(size, min(3, size), replace=False)
-        pairs = TruncatedPairs(p, q1, q2, free, order)
-        place = {int(token): n for n, token in enumerate(order)}
-        won = np.zeros(size)
-        for i in range(size):
-            for j in range(size):
-                if place[j] < place[i] and not (i in free and j in free):
-                    won[i] += (q1[i] * q2[j] + q2[i] * q1[j]) * weights[j]
-        np.testing.assert_allclose(pairs.fixed_wins(weights), won, rtol=1e-14, atol=0)
-        assert pairs.priority[order].tolist() == list(range(size))
 
 
 @given(

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from support.tables import Table, output_law, pair, target_law
 
-import mdsd_opt as mo
 from mdsd_opt import decoding
 from mdsd_opt.decoding import get_rule, k_ary
 from mdsd_opt.errors import InvalidInput
@@ -117,21 +116,3 @@ def test_what_a_race_cannot_draw_is_refused(models: tuple[Table, Table]) -> None
     ):
         with pytest.raises(InvalidInput, match="rule 'race'"):
             decoding.generate(target, draft, [0], rule="race", max_new_tokens=2, **wrong)
-
-
-def test_audit_text_of_seeds() -> None:
-    """Over seeds of its own, a text by the race follows the target's law."""
-
-    def generate(target: Any, draft: Any) -> list[int]:
-        race, text = Race(int(np.random.default_rng().integers(2**31))), []
-        while len(text) < 3:
-            p, q = (np.exp(model(text)[-1]) for model in (target, draft))
-            noise = race.noise(text, p.size)
-            guessed = set((noise / q).argsort()[:2].tolist())
-            text.append(int((noise / p).argmin()))
-            if text[-1] not in guessed:
-                break
-        return text
-
-    report = mo.audit_text(generate, rng=0, method="sampling", num_texts=600, vocab_sizes=[8])
-    assert report.clean, report.verdict

@@ -18,7 +18,6 @@ from mdsd_opt.drafts import DraftScheme, DraftSetLaw, PrefixDraftScheme, Support
 from mdsd_opt.errors import UnsupportedScheme
 from mdsd_opt.verifiers import Uniforms
 from mdsd_opt.verifiers.optimal import Optimal, fitted
-from mdsd_opt.verifiers.optimal.acceptance_rule import mean_over_levels
 from mdsd_opt.verifiers.optimal.potentials import fit, leagues_of, win_probabilities
 from mdsd_opt.verifiers.ratio_hull import RatioHull, hull_of
 from mdsd_opt.verifiers.verdicts import CertifiedRate
@@ -228,37 +227,6 @@ class TestRatioHull:
         np.testing.assert_allclose(
             law, np.minimum(case.problem.target, hull.selection), rtol=0, atol=1e-13
         )
-
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    @pytest.mark.parametrize("size", [1, 2, 3, 40])
-    def test_drafts_share_as_on_a_walk_over_the_blocks(self, size: int, dtype: type) -> None:
-        """Zeros, ties, p = q and one-hot rows too."""
-        rng, rule = np.random.default_rng(size), RatioHull()
-        for n in range(24):
-            p, *models = rng.dirichlet(np.full(size, 0.5), size=1 + int(rng.integers(1, 5)))
-            if n % 4 == 0:
-                p, models = p.round(1) + np.eye(size)[0], [q.round(1) + p for q in models]
-            if n % 4 == 1:
-                models[0] = p
-            if n % 4 == 2:
-                models[-1] = np.eye(size)[rng.integers(size)]
-            laws = [(x / x.sum()).astype(dtype) for x in (p, *models)]
-            problem = mo.TransportProblem(laws[0], mo.IndependentDrafts(laws[1:]))
-            hull = hull_of(problem)
-            for drafts in problem.drafts.sample(rng, 4):
-                places = hull.position[drafts]
-
-                def shares(start: int, stop: int, places: NDArray[np.int64] = places) -> Any:
-                    return (places >= start) / np.count_nonzero(places >= start)
-
-                walked = mean_over_levels(shares, int(places.max()), hull.levels)
-                kept = np.minimum(problem.target, hull.selection)[drafts]
-                np.testing.assert_allclose(
-                    rule.decide(problem, drafts).accept * hull.selection[drafts],
-                    walked * kept,
-                    rtol=0,
-                    atol=1e-14,
-                )
 
     @pytest.mark.parametrize("num_drafts", [2, 3, 8])
     def test_nearly_optimal_at_full_vocabulary(self, num_drafts: int) -> None:

@@ -64,17 +64,6 @@ def test_drafted_mass_without_replacement_keeps_its_digits(
     assert drafts.drafted_mass(p) == pytest.approx(expected, rel=1e-13)
 
 
-@pytest.mark.parametrize("num_drafts", [2, 3, 8])
-def test_drafted_mass_of_many_tokens(num_drafts: int) -> None:
-    rng = np.random.default_rng(num_drafts)
-    p, q = random_row(rng, 3000), random_row(rng, 3000)
-    drafts = WithoutReplacement(q, num_drafts)
-    hits = p[drafts.sample(rng, 4000)].sum(axis=1)
-    error = hits.std() / np.sqrt(hits.size)
-    assert drafts.drafted_mass(p) == pytest.approx(hits.mean(), abs=5 * error)
-    assert drafts.drafted_mass(np.ones(3000)) == pytest.approx(num_drafts, rel=1e-13)
-
-
 # --- recursive rejection sampling ---
 
 
