@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import sorted_rates
 from numpy.typing import NDArray
+from support import oracles
 from support.few_lines import few_lines
 from support.logit_rows import confident_rows
 
@@ -27,49 +28,8 @@ Vector = NDArray[np.float64]
 
 def uniform_containment(vocab_size: int, num_drafts: int) -> Vector:
     """C(h, K) / C(V, K) of every prefix of V equal tokens, shape (V + 1,)."""
-    result = np.zeros(vocab_size + 1)
-    inside = Fraction(1)
-    for h in range(vocab_size, num_drafts - 1, -1):  # C(h - 1, K) = C(h, K) (h - K) / h
-        result[h] = float(inside)
-        inside = inside * (h - num_drafts) / h
-        if h % 64 == 0:  # 200 bits are plenty
-            inside = Fraction(round(inside * 2**1000), 2**1000)
-    return result
-
-
-def two_level_containment(
-    heavy: int, light: int, heavy_weight: Fraction, num_drafts: int
-) -> dict[tuple[int, int], float]:
-    """Q of a heavy and b light tokens of so many in all, light ones of weight one.
-
-    Pr(m of the drafts are heavy) by the draws one after another; given m, tokens of a kind are
-    alike, so all drafts lie in the set with C(a, m) C(b, K - m) / (C(heavy, m) C(light, K - m)).
-    """
-    law = {0: Fraction(1)}
-    for draw in range(num_drafts):
-        following: dict[int, Fraction] = {}
-        for m, mass in law.items():
-            weight_heavy = (heavy - m) * heavy_weight
-            weight_light = Fraction(light - (draw - m))
-            total = weight_heavy + weight_light
-            for more, weight in ((m + 1, weight_heavy), (m, weight_light)):
-                if weight > 0:
-                    following[more] = following.get(more, Fraction(0)) + mass * weight / total
-        law = {m: Fraction(round(x * 2**1200), 2**1200) for m, x in following.items()}
-    sets = {(a, light) for a in range(heavy + 1)} | {(heavy, b) for b in range(light + 1)}
-    return {
-        (a, b): float(
-            sum(
-                mass
-                * Fraction(
-                    comb(a, m) * comb(b, num_drafts - m),
-                    comb(heavy, m) * comb(light, num_drafts - m),
-                )
-                for m, mass in law.items()
-            )
-        )
-        for a, b in sets
-    }
+    everything = comb(vocab_size, num_drafts)
+    return np.array([comb(h, num_drafts) / everything for h in range(vocab_size + 1)])
 
 
 def fine_nodes(slowest: float, num_drafts: int) -> tuple[Vector, Vector]:
@@ -115,16 +75,16 @@ def test_slopes_of_equal_tokens(num_drafts: int) -> None:
 def test_containment_of_tokens_of_two_kinds(num_drafts: int, heavy: Any, weight: int) -> None:
     heavy = {"K - 1": num_drafts - 1, "K": num_drafts}.get(heavy, heavy)
     light = 160 - heavy
-    exact = two_level_containment(heavy, light, Fraction(weight), num_drafts)
+    exact = oracles.of_two_weights(heavy, light, Fraction(weight), num_drafts)
     total = weight * heavy + light
     q = [Fraction(w, total) for w in [weight] * heavy + [1] * light]
     drafts = mo.WithoutReplacement(q, num_drafts)
     upwards = drafts.prefix_containment(np.r_[heavy : heavy + light, :heavy])
     downwards = drafts.prefix_containment(np.arange(heavy + light))
     for a in range(heavy + 1):
-        assert upwards[light + a] == pytest.approx(exact[a, light], abs=bound(num_drafts))
+        assert upwards[light + a] == pytest.approx(float(exact(a, light)), abs=bound(num_drafts))
     for b in range(light + 1):
-        assert downwards[heavy + b] == pytest.approx(exact[heavy, b], abs=bound(num_drafts))
+        assert downwards[heavy + b] == pytest.approx(float(exact(heavy, b)), abs=bound(num_drafts))
 
 
 @pytest.mark.parametrize("num_drafts", [3, 8, 9, 24, 64, 100])

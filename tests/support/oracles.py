@@ -6,10 +6,10 @@ A draft law is a mapping from ordered draft tuples (of at most K tokens, no padd
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise, product
-from math import lcm
+from math import comb, lcm
 
 from mdsd_opt.drafts import DraftScheme
 
@@ -49,6 +49,37 @@ def without_replacement(q: Sequence[Fraction], k: int) -> Law:
 
     draw((), Fraction(1))
     return law
+
+
+def of_two_weights(
+    heavy: int, light: int, weight: Fraction, k: int
+) -> Callable[[int, int], Fraction]:
+    """Q without replacement of a heavy tokens, each of this weight, and b light ones of weight one.
+
+    Pr(m of the drafts are heavy) by the draws one after another, of many to 1200 bits; given m,
+    tokens of a kind are alike.
+    """
+    law = {0: Fraction(1)}
+    for draw in range(k):
+        following: dict[int, Fraction] = {}
+        for m, mass in law.items():
+            of_heavy, of_light = (heavy - m) * weight, Fraction(light - (draw - m))
+            for more, left in ((m + 1, of_heavy), (m, of_light)):
+                if left > 0:
+                    share = mass * left / (of_heavy + of_light)
+                    following[more] = following.get(more, Fraction(0)) + share
+        if k > 8:
+            following = {m: Fraction(round(x * 2**1200), 2**1200) for m, x in following.items()}
+        law = following
+
+    def contained(a: int, b: int) -> Fraction:
+        shares = (
+            mass * Fraction(comb(a, m) * comb(b, k - m), comb(heavy, m) * comb(light, k - m))
+            for m, mass in law.items()
+        )
+        return sum(shares, Fraction(0))
+
+    return contained
 
 
 def likeliest(q: Sequence[Fraction], count: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, lcm
 
-from support.oracles import Law
+from support import oracles
 
 from stress.weights import Weights
 
@@ -32,7 +32,7 @@ def with_replacement(q: Weights, k: int) -> Subsets:
     return [Fraction(s**k, scale) for s in subset_sums(q.numerators)]
 
 
-def of_law(law: Law, size: int) -> Subsets:
+def of_law(law: oracles.Law, size: int) -> Subsets:
     """Q of any tuples of drafts."""
     masses: dict[int, Fraction] = {}
     for drafts, mass in law.items():
@@ -113,45 +113,11 @@ def uniform_race_curve(q: Weights, order: Sequence[int], k: int) -> list[Fractio
 
 
 def two_weight_race_curve(q: Weights, order: Sequence[int], k: int) -> list[Fraction]:
-    """Q of all prefixes, without replacement from tokens of two different weights u and v.
-
-    The chance of drawing i given tokens of weight u and j of weight v, in any order, is
-    u^i v^j g(i, j), where g sums the products of 1 / (what is left) over all orders of classes.
-    """
+    """Q of all prefixes, without replacement from tokens of two different weights."""
     u, v = sorted({q.numerators[i] for i in q.support})
-    count = [sum(q.numerators[i] == w for i in q.support) for w in (u, v)]
-    row = [Fraction(1)]  # g(i, n - i) by i
-    for n in range(k):
-        further = [Fraction(0)] * (n + 2)
-        for i, g in enumerate(row):
-            if i <= count[0] and n - i <= count[1]:
-                share = g / (q.total - i * u - (n - i) * v)
-                further[i + 1] += share
-                further[i] += share
-        row = further
-    terms = [g * u**i * v ** (k - i) for i, g in enumerate(row)]
-    held, curve = [0, 0], []
-    for i in (None, *order):
-        if i is not None:
-            held[q.numerators[i] == v] += 1
-        curve.append(
-            sum(
-                (
-                    term * _falling(held[0], i) * _falling(held[1], k - i)
-                    for i, term in enumerate(terms)
-                    if i <= held[0] and k - i <= held[1]
-                ),
-                Fraction(0),
-            )
-        )
-    return curve
-
-
-def _falling(n: int, k: int) -> int:
-    product = 1
-    for x in range(n - k + 1, n + 1):
-        product *= x
-    return product
+    heavy = [q.numerators[i] == v for i in order]
+    contained = oracles.of_two_weights(sum(heavy), heavy.count(False), Fraction(v, u), k)
+    return [contained(sum(heavy[:n]), n - sum(heavy[:n])) for n in range(len(order) + 1)]
 
 
 # --- acceptance rates of the published verifiers --------------------------------------------------
