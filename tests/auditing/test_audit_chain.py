@@ -92,21 +92,6 @@ def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     )
 
 
-def test_what_takes_too_many_calls_to_drive_is_sampled(only_on: Callable[..., None]) -> None:
-    """The thresholds of a race move with every uniform, so that driving it never ends."""
-    only_on("random", "tied", "sharp")
-    report = audited(CORRECT["gumbel"], max_calls=500)
-    assert report.verdict_class == "no deviation", report.verdict
-    assert {one.report.method for one in report.tried} == {"sampling"}
-    for one in report.tried[:2]:
-        assert one.report.notes == (
-            "not driven, and sampled: it needs more than 500 calls (max_calls)",
-        )
-    assert report.num_checks is None
-    assert not report.lossless
-    assert all(level.accepted > 0 and level.refused > 0 for level in report.coverage.levels)
-
-
 @pytest.mark.parametrize("name", LOSSY)
 def test_planted_mistakes_are_found(name: str) -> None:
     report = of_mistaken(name)
@@ -263,15 +248,6 @@ def test_what_it_takes(takes: str, batch: bool, only_on: Callable[..., None]) ->
         return np.array(logits_of(standard)(p[0], q[0], drafts[0]))[None]
 
     assert_passes(audited(verify, takes=takes, batch=batch), "zeros", "certain target")
-
-
-def test_one_draft_and_samples_alone(only_on: Callable[..., None]) -> None:
-    only_on("random", "zeros")
-    assert_passes(audited(standard, num_drafts=1), "random", "zeros")
-    report = audited(LOSSY["target resampled"], method="sampling", num_trials=1000)
-    assert report.verdict_class == "lossy"
-    assert report.total_variation_interval.low > 0.05
-    assert report.worst.report.method == "sampling"
 
 
 def test_wrong_use_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -207,6 +208,11 @@ def overruns_the_table(p: Any, q: Any, drafts: Any, rng: np.random.Generator) ->
         (accepts_at_zero, "impossible token", "token 2"),
         (races_into_nan, "impossible token", "token 2"),
         (overruns_the_table, "exception", "IndexError"),
+        (
+            lambda p, q, x, rng: 1 // rng.random() and int(rng.choice(3, p=p)),
+            "exception",
+            "draw 0 (uniform) equal to 0, once in 2**53 draws, raised ZeroDivisionError",
+        ),
     ],
 )
 def test_edges_are_found(verify: Any, kind: str, message: str) -> None:
@@ -223,29 +229,13 @@ def test_edges_are_found(verify: Any, kind: str, message: str) -> None:
     assert "EDGE ONLY of probability 1.1e-16" in report.verdict
 
 
-def test_exceptions_at_the_edge_are_violations() -> None:
-    def verify(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> int:
-        uniform = rng.random()
-        return int(rng.choice(3, p=p)) if 1 // uniform else 0
-
-    report = mo.audit(verify, WITH_ZERO, 0, 500, method="sampling")
-    assert not report.clean
-    assert report.edge_violations[0].kind == "exception"
-    message = report.edge_violations[0].message
-    assert "draw 0 (uniform) equal to 0, once in 2**53 draws, raised ZeroDivisionError" in message
-
-
-def test_a_strict_comparison_passes_the_edges() -> None:
-    report = mo.audit(faultless, WITH_ZERO, 0, 2_000, method="sampling")
+def test_a_strict_comparison_passes_the_edges_and_probes_can_be_limited() -> None:
+    audit = partial(mo.audit, problem=WITH_ZERO, rng=0, num_trials=2_000, method="sampling")
+    report = audit(faultless)
     assert report.clean
     assert report.num_edge_probes > 50
-
-
-def test_edge_probes_can_be_limited() -> None:
-    report = mo.audit(faultless, WITH_ZERO, 0, 200, method="sampling", edge_probes=7)
-    assert report.num_edge_probes == 7
-    report = mo.audit(accepts_at_zero, WITH_ZERO, 0, 200, method="sampling", edge_probes=0)
-    assert report.clean
+    assert audit(faultless, edge_probes=7).num_edge_probes == 7
+    assert audit(accepts_at_zero, edge_probes=0).clean
 
 
 def test_a_driven_law_says_up_to_how_many_checks() -> None:

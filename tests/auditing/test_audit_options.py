@@ -159,7 +159,6 @@ def test_a_limit_of_time_is_named_and_never_makes_a_verdict_better(
     assert CLASSES.index(whole.verdict_class) <= CLASSES.index(report.verdict_class)
     assert not any("the time was up" in note for note in whole.notes)
     wrong = mo.audit_chain(clock.slow(LOSSY["target resampled"], 0.02), seconds=10, **options)
-    assert wrong.verdict_class in ("lossy", "not settled", "no deviation")
     assert not wrong.lossless
 
 

@@ -338,8 +338,6 @@ def test_a_limit_of_time_is_named_and_nothing_is_called_lossless(method: str) ->
     assert not report.lossless
     assert report.notes[-1].startswith("the time was up: ")
     assert {trial.num_trials for trial in report.tried} == {LEAST_CALLS}
-    wrong = mo.audit_text(chain(tokens=1, fault="target resampled"), 0, 2, **options)
-    assert wrong.verdict_class in ("no deviation", "not settled", "lossy")
 
 
 def test_a_law_that_needs_more_calls_is_sampled_and_a_note_says_so() -> None:
@@ -347,10 +345,6 @@ def test_a_law_that_needs_more_calls_is_sampled_and_a_note_says_so() -> None:
     assert report.notes[0] == "not driven at V = 2: it needs more than 30 calls (max_calls)"
     assert report.verdict_class == "no deviation"
     assert report.num_trials == 300
-    long = mo.audit_text(chain(tokens=1), 0, 9, num_texts=300, method="driven")
-    assert long.verdict_class == "no deviation"  # so many texts are not driven
-    assert long.num_trials == 300
-    assert not long.lossless
 
 
 def test_what_is_driven_alone_is_lossless_and_beside_samples_has_no_deviation() -> None:

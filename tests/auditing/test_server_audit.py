@@ -20,7 +20,6 @@ from support.until import until
 
 import mdsd_opt as mo
 from mdsd_opt.errors import InvalidInput, MissingExtra, ServerError, UnknownName
-from mdsd_opt.servers import server_audit
 from mdsd_opt.servers.adapter import APIS as REGISTRY
 from mdsd_opt.servers.connection import Connection, Crew
 from mdsd_opt.servers.llamacpp import LlamaCpp
@@ -149,12 +148,13 @@ def test_a_fault_has_one_example_that_anybody_can_ask_for(api, tokens):
 CURL = Path(__file__).parents[1] / "support" / "posted.py"
 
 
-def test_a_key_is_no_part_of_the_line_to_repeat(monkeypatch):
+def test_a_key_is_no_part_of_the_line_to_repeat_nor_of_the_log(tmp_path):
     server = FakeServer(WRONG["extra token: the likeliest"], seed=1, faults=("needs a key",))
-    report = audited(server, key="secret", max_tokens=3_000)
+    report = audited(server, key="secret", max_tokens=3_000, log=tmp_path / "run.jsonl")
     assert report.answer() == "FAIL"
     assert '-H "Authorization: Bearer $KEY"' in report.example.repeat
     assert "secret" not in json.dumps(report.to_dict())
+    assert "secret" not in (tmp_path / "run.jsonl").read_text()
 
 
 def test_evidence_at_the_limit_is_not_settled():
@@ -368,32 +368,11 @@ class TestLog:
         for line in log.read_text().splitlines():
             json.loads(line)
 
-    def test_a_key_is_not_logged(self, tmp_path):
-        log = tmp_path / "run.jsonl"
-        server = FakeServer(Chain(), seed=1, faults=("needs a key",))
-        audited(server, key="secret", max_tokens=20, log=log)
-        assert "secret" not in log.read_text()
-
 
 def test_noise_is_measured_and_raises_the_tolerance():
     report = audited(FakeServer(Chain(), seed=1, noise=0.05, apis=("llamacpp",)))
     assert report.tolerance == report.law_noise > 0.01
     assert report.verdict_class == "no deviation"
-
-
-def test_ctrl_c_gives_the_verdict_so_far(monkeypatch):
-    rounds = iter(range(3))
-    ask = server_audit._Session._round
-
-    def interrupted(session):
-        if next(rounds, None) is None:
-            raise KeyboardInterrupt
-        ask(session)
-
-    monkeypatch.setattr(server_audit._Session, "_round", interrupted)
-    report = audited(FakeServer(Chain(), seed=1), max_tokens=10_000)
-    assert report.tokens > 0
-    assert "interrupted: the verdict so far" in report.notes
 
 
 def test_every_adapter_is_found_and_one_of_ones_own_is_taken():

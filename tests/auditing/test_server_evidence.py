@@ -299,7 +299,10 @@ def test_plain_texts_where_nothing_was_drafted_are_not_judged():
     [
         ({"false_alarm": 0.0}, "false_alarm"),
         ({"tolerance": -1.0}, "tolerance"),
-        ({"num_first": -1}, "num_first"),
+        *(({"num_first": x}, "num_first") for x in (-1, math.nan)),
+        *(({"drafted": x}, "drafted") for x in (-1, math.nan)),
+        *(({"drafted": 10, "accepted": x}, "accepted") for x in (20, -1)),
+        ({"accepted": 20}, "accepted"),
         ({"logprobs": "cooked"}, "raw or processed"),
     ],
 )

@@ -320,11 +320,6 @@ def test_broken_lines_are_named(line, told, tmp_path):
         mo.audit_tokens(path)
 
 
-def test_a_file_that_is_missing(tmp_path):
-    with pytest.raises(UnreadableFile, match="does not exist"):
-        mo.audit_tokens(tmp_path / "none.jsonl")
-
-
 @pytest.mark.parametrize(
     "num_tokens",
     [

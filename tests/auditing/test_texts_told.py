@@ -11,7 +11,6 @@ from support.reused_states import verifier
 from support.text_sessions import chain, of_numpy
 
 import mdsd_opt as mo
-from mdsd_opt.errors import InvalidInput
 from mdsd_opt.evidence import LEAST_CALLS
 
 uniform = of_numpy()
@@ -62,24 +61,6 @@ def test_laws_that_are_named_are_met_on_the_one_path_of_a_greedy_promise(method:
     assert named == ["V = 4, 2 tokens, tied laws"]
     assert tied[0] > 0
     assert sum("V = 4" in one.models for one in report.tried) == 3
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"drafted": 10, "accepted": 20},
-        {"accepted": 20},
-        {"drafted": -1},
-        {"drafted": 10, "accepted": -1},
-        {"drafted": float("nan")},
-        {"num_first": float("nan")},
-        {"num_first": -1},
-    ],
-)
-def test_counts_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
-    laws = np.full((2, 3, 4), 0.25)
-    with pytest.raises(InvalidInput, match="|".join(given)):
-        mo.audit_tokens(laws, np.zeros((2, 3), int), **given)
 
 
 @pytest.mark.parametrize("pace", [1e-3, 5e-3])

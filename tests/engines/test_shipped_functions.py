@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,26 @@ LIMIT = {"seconds": 1800.0}
 DRIVEN: dict[str, Any] = {"method": "driven", **LIMIT}
 
 
-def of_texts(engine: engines.Engine, seeds: tuple[int, int] = (6, 7), checks: int = 20) -> Any:
-    target, draft = (TableModel(3, seed) for seed in seeds)
-    tree, scheme = engine.drafted
+def of_tables(
+    engine: engines.Engine,
+    tree: str | Topology | None = None,
+    size: int = 3,
+    seeds: tuple[int, int] = (6, 7),
+    checks: int = 20,
+    draft: Any = None,
+) -> Any:
+    """Texts of its own tree or another one, on random laws of a target and a draft."""
+    target, other = (TableModel(size, seed) for seed in seeds)
     return mo.audit_tree(
-        engine.verify, target, draft, tree, 0, scheme=scheme, driven_checks=checks, **DRIVEN
-    )
+        engine.verify, target, draft or other, tree or engine.drafted.tree, 0,
+        scheme=engine.drafted.scheme, driven_checks=checks, **DRIVEN,
+    )  # fmt: skip
 
 
-def of_one_draft(engine: engines.Engine, vocab_size: int, checks: int = 20) -> Any:
-    target, draft = TableModel(vocab_size, 0), TableModel(vocab_size, 1)
-    return mo.audit_tree(engine.verify, target, draft, "chain1", 0, **DRIVEN, driven_checks=checks)
+#: One draft of each text, on other laws.
+of_one_draft = partial(of_tables, tree="chain1", seeds=(0, 1))
+#: Two drafts at the root, and nothing below.
+of_children = partial(of_tables, tree=Topology({(): 2}, "2x1"))
 
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang"])
@@ -84,7 +94,7 @@ def test_an_accepted_zero_has_its_mass(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy", "sglang_dspark"])
 def test_whole_texts_of_shipped_functions(name: str) -> None:
-    report = of_texts(installed(name))
+    report = of_tables(installed(name))
     assert report.method == "driven"
     assert report.clean, report.verdict
     assert report.total_variation < 1e-6
@@ -95,13 +105,13 @@ INTERPRETED = ("sglang", "sglang_block", "sglang_dspark_kernel", "vllm", "vllm_v
 
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_texts_of_two_tokens_of_an_interpreted_kernel(name: str) -> None:
-    report = of_one_draft(installed(name), 2)
+    report = of_one_draft(installed(name), size=2)
     assert report.clean, report.verdict
     assert report.total_variation < 1e-6
 
 
 def test_three_tokens_and_zeros_of_vllm() -> None:
-    report = of_one_draft(installed("vllm"), 3, checks=5)
+    report = of_one_draft(installed("vllm"), checks=5)
     assert report.clean, report.verdict
     assert report.total_variation < 1e-6
     report = mo.audit(
@@ -112,7 +122,7 @@ def test_three_tokens_and_zeros_of_vllm() -> None:
 
 def test_two_children_of_eagle() -> None:
     """Coins of Python, 53 bits, beside arithmetic in float32."""
-    report = of_children(installed("eagle"), 3)
+    report = of_children(installed("eagle"))
     assert report.tolerance == 1e-6
     assert report.clean, report.verdict
     assert report.total_variation < 1e-6
@@ -122,25 +132,10 @@ def test_eagle_at_another_temperature() -> None:
     """The token after accepted drafts is drawn from logits that no processor has seen."""
     rule = adapters.eagle(engines.ADAPTERS["eagle"], temperature=0.5)
     half = replace(installed("eagle"), rule=rule)
-    report = of_children(half, 3)
+    report = of_children(half)
     assert not report.clean
     assert report.first_token_variation < 1e-6
     assert report.total_variation == pytest.approx(0.138889, rel=1e-4)
-
-
-def of_children(engine: engines.Engine, vocab_size: int) -> Any:
-    """Two drafts without replacement at the root, and nothing below."""
-    target, draft = TableModel(vocab_size, 6), TableModel(vocab_size, 7)
-    return mo.audit_tree(
-        engine.verify,
-        target,
-        draft,
-        Topology({(): 2}, "2x1"),
-        0,
-        scheme=engine.drafted.scheme,
-        **DRIVEN,
-        driven_checks=20,
-    )
 
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy", "vllm", "sglang"])
@@ -252,32 +247,26 @@ def audited(name: str, mistake: str, engine: engines.Engine) -> Any:
     match name, mistake:
         case "eagle", _:
             # of three tokens, two rejected ones leave one: its share can't be wrong, of four it can
-            return of_children(engine, 4 if mistake == "children not removed" else 3)
+            return of_children(engine, size=4 if mistake == "children not removed" else 3)
         case "sglang_dspark", "accepted after a rejection":  # takes two drafts
-            return of_texts(engine, checks=5)
+            return of_tables(engine, checks=5)
         case "sglang_dspark", _:
-            return of_one_draft(engine, 3, checks=5)
+            return of_one_draft(engine, checks=5)
         case "vllm", _:  # a wrong row is one of another draft: it takes two
-            tables = (TableModel(2, seed) for seed in (0, 1))
             tree = "chain2" if mistake == "wrong row" else "chain1"
-            return mo.audit_tree(engine.verify, *tables, tree, 0, **DRIVEN, driven_checks=1)
+            return of_tables(engine, tree, 2, (0, 1), checks=1)
         case "sglang", "p and q swapped" | "not renormalised":
-            return of_one_draft(engine, 3, checks=1)
+            return of_one_draft(engine, checks=1)
         case "sglang", _:  # a ratio that is not capped grows past one and falls again
-            return of_two_drafts(engine, all_three=mistake == "ratio not capped")
-    return of_texts(engine)
+            draft = None if mistake == "ratio not capped" else of_two
+            return of_tables(engine, "chain2", checks=1, draft=draft)
+    return of_tables(engine)
 
 
-def of_two_drafts(engine: engines.Engine, all_three: bool) -> Any:
+def of_two(text: Any) -> Any:
     """Drafts of two tokens after each text, of three: four chains, which take less time."""
-    target, of_three = TableModel(3, 6), TableModel(3, 7)
-
-    def of_two(text: Any) -> Any:
-        law = of_three(text)
-        return np.where(law > law.min(), law, 0) / (1 - law.min())
-
-    draft = of_three if all_three else of_two
-    return mo.audit_tree(engine.verify, target, draft, "chain2", 0, **DRIVEN, driven_checks=1)
+    law = TableModel(3, 7)(text)
+    return np.where(law > law.min(), law, 0) / (1 - law.min())
 
 
 def test_triton_that_was_imported_before_is_told() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.reused_states import verifier
 from support.torch_sessions import CORRECT, WRONG, chain, new_dynamic_cache
 
 import mdsd_opt as mo
@@ -97,14 +98,8 @@ def test_the_law_of_what_is_right_is_the_target_s(new_cache: Any) -> None:
 
 
 def verify_of(generator: Any) -> Any:
-    def verify(p: Any, q: Any, drafts: Any, rng: Any) -> int:
-        source, x = generator(), int(drafts[0])
-        if float(torch.rand(1, generator=source)) * q[x] < p[x]:
-            return x
-        left = torch.as_tensor(np.maximum(p - q, 0))
-        return int(torch.multinomial(left, 1, generator=source))
-
-    return verify
+    kind = torch.float64
+    return verifier(lambda _: torch.rand(2, generator=generator(), dtype=kind).tolist())
 
 
 @pytest.mark.parametrize("method", ["sampling", "driven"])
