@@ -238,7 +238,7 @@ def test_likeliest_drafts_with_a_law_that_is_not_theirs() -> None:
     for handed_on, away in ((q, 1 / 3), (certain, 0.0)):
         report = mo.audit(
             lambda target, draft, drafts, rng, q=handed_on: engine(target, q, drafts, rng),
-            problem, 0, 100, method="driven", edge_probes=0,
+            problem, 0, 100, method="driven", edge_probes=0, seconds=3_600.0,
         )  # fmt: skip
         assert report.verdict_class == ("lossy" if away else "lossless"), report.verdict
         assert report.total_variation == pytest.approx(away, abs=1e-6)

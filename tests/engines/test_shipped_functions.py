@@ -87,7 +87,7 @@ def test_the_default_audit_of_one_token(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["transformers", "lmdeploy"])
 def test_an_accepted_zero_has_its_mass(name: str) -> None:
-    report = mo.audit(installed(name), WITH_ZEROS, 0, 100, method="driven", edge_probes=0)
+    report = mo.audit(installed(name), WITH_ZEROS, 0, 100, edge_probes=0, **DRIVEN)
     assert report.impossible_mass == pytest.approx(ZEROS[name], rel=1e-3)
     assert report.violations[0].kind == "impossible token"
 
@@ -115,7 +115,7 @@ def test_three_tokens_and_zeros_of_vllm() -> None:
     assert report.clean, report.verdict
     assert report.total_variation < 1e-6
     report = mo.audit(
-        installed("vllm"), WITH_ZEROS, 0, 50, method="driven", driven_checks=20, edge_probes=0
+        installed("vllm"), WITH_ZEROS, 0, 50, driven_checks=20, edge_probes=0, **DRIVEN
     )
     assert report.impossible_mass == pytest.approx(ZEROS["vllm"], rel=1e-3)
 
@@ -146,8 +146,8 @@ def test_drafts_of_a_filtered_law_with_the_raw_one_passed_on(name: str) -> None:
     filtered = np.array([0.35, 0.25, 0.2, 0.0, 0.0]) / 0.8
     problem = mo.TransportProblem([0.3, 0.3, 0.2, 0.1, 0.1], mo.WithReplacement(filtered, 1))
     report = mo.audit(
-        lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100, method="driven",
-        driven_checks=5,
+        lambda p, q, drafts, rng: engine(p, raw, drafts, rng), problem, 0, 100,
+        driven_checks=5, **DRIVEN,
     )  # fmt: skip
     assert not report.clean
     assert report.total_variation == pytest.approx(0.2, abs=1e-6)
