@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -305,8 +306,7 @@ def test_wrong_answers_are_violations(answer: Any, kind: str, message: str) -> N
     assert len(report.violations) == 8
     assert report.violations[0].kind == kind
     assert report.violations[0].drafts[0] == 3
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(report.violations[0].message)
+    assert re.search(message, report.violations[0].message)
 
 
 def test_wrong_answers_of_a_batch_are_violations() -> None:

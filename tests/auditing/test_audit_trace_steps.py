@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tree_rules import block, chain, drawn, path
+from support.tree_rules import accepts_all, block, chain
 
 import mdsd_opt as mo
 from mdsd_opt.auditing import load_trace
 from mdsd_opt.auditing.trees import TableModel
-from mdsd_opt.decoding import Node, get_rule, parse_topology
+from mdsd_opt.decoding import get_rule, parse_topology
 from mdsd_opt.drafts import scheme_maker
 from mdsd_opt.errors import InvalidInput, UnreadableFile
 from mdsd_opt.trees import Topology, set_targets, valued
@@ -66,11 +66,6 @@ def record(verify: Any, tree: str, steps: int, seed: int = 0) -> dict[str, Any]:
         "target": target, "draft_law": draft, "drafts": drafts, "tokens": tokens,
         "parents": parents,
     }  # fmt: skip
-
-
-def accepts_all(root: Node, rng: np.random.Generator) -> list[int]:
-    node = path(root)[-1]
-    return [*node.tokens, drawn(node.target, rng)]
 
 
 @pytest.fixture(scope="module")

@@ -229,6 +229,14 @@ class TestAgainst:
         assert report.law_distance > 0.3
 
 
+class Boastful(FakeServer):
+    """The tokens are plain, and counts say that every draft was accepted."""
+
+    def text(self, state, count):
+        tokens, _, _ = super().text(state, count)
+        return tokens, int(count == 3), int(count == 3)
+
+
 class TestAcceptance:
     def test_of_the_right_rule_it_is_the_optimum(self):
         report = audited(FakeServer(Chain(), seed=1), with_draft=True, length=3, max_tokens=200)
@@ -242,28 +250,9 @@ class TestAcceptance:
         assert report.left_on_the_table > 0.1
 
     def test_more_than_the_optimum_is_a_finding(self):
-        """The tokens are plain, and counts say that every draft was accepted."""
-
-        def boasts(pair, state, rng):
-            return [pair.of_target(state, rng)], int(state % 2), int(state % 2)
-
-        server = FakeServer(boasts, seed=1)
-        server.text = partial(_all_accepted, server)
-        report = audited(server, with_draft=True, length=3, max_tokens=200)
-        assert (report.verdict_class, report.finding) == (
-            "not judged",
-            "acceptance above the optimum",
-        )
-
-
-def _all_accepted(server, state, count):
-    state %= server.pair.size
-    tokens = []
-    with server.lock:
-        for _ in range(count):
-            state = server.pair.of_target(state, server.rng)
-            tokens.append(state)
-    return tokens, int(count == 3), int(count == 3)
+        report = audited(Boastful(seed=1), with_draft=True, length=3, max_tokens=200)
+        found = (report.verdict_class, report.finding)
+        assert found == ("not judged", "acceptance above the optimum")
 
 
 class TestFailures:

@@ -24,6 +24,12 @@ def path(root: Node) -> list[Node]:
     return nodes
 
 
+def accepts_all(root: Node, rng: np.random.Generator) -> list[int]:
+    """Wrong: a chain that is kept whole."""
+    node = path(root)[-1]
+    return [*node.tokens, drawn(node.target, rng)]
+
+
 def chain(
     *,
     swapped: bool = False,
