@@ -47,12 +47,6 @@ def test_batches_have_a_crossover(run_cli, logits, tmp_path):
     assert text[1] == f"From a batch of {document['crossover']} on, plain decoding is faster."
 
 
-def test_a_picture_needs_no_costs_by_rows(run_cli, logits, tmp_path):
-    done = run_cli("advise", logits, "--max-drafts", "3", "--plot", tmp_path / "bars.svg")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "bars.svg").exists()
-
-
 # --- by counts of an engine ---
 
 
@@ -121,18 +115,3 @@ def test_costs_of_a_file(run_cli, log, tmp_path):
     document = json.loads(run_cli(*asked).stdout)
     assert document["costs"]["draft_ms"] == {"1": 2.0, "32": 3.0}
     assert document["worth_it"] is True
-
-
-def test_a_log_beside_one_without_drafts_and_given_times_both_work(run_cli, tmp_path):
-    served = logs.Served()
-    for name, drafts in (("run.log", True), ("plain.log", False)):
-        (tmp_path / name).write_text(served.log(drafts))
-    run, plain = tmp_path / "run.log", tmp_path / "plain.log"
-    measured = json.loads(run_cli("advise", run, plain, "--json").stdout)
-    assert measured["worth_it"] is True
-    assert measured["contradiction"] == ""
-    assert measured["measured"]["mean"] == pytest.approx(2.05, abs=0.02)
-    given = ("advise", run, "--target-ms", "2", "--draft-ms", ".2")
-    told = json.loads(run_cli(*given, "--json").stdout)["contradiction"]
-    assert "tells of 27.6 ms a pass at batch 8" in told
-    assert "tells of 27.6 ms a pass" in run_cli(*given).stdout.splitlines()[0]

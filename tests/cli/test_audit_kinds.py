@@ -17,10 +17,6 @@ KINDS: dict[str, Any] = {
 }
 
 
-def names_of(command: Any) -> set[str]:
-    return {name for x in command.params for name in x.opts if name.startswith("-")}
-
-
 def test_help_lists_the_kinds_and_none_of_their_options(run_cli: Any) -> None:
     told = run_cli("audit", "--help").stdout
     listed = [line.split()[0] for line in told.partition("Commands:\n")[2].splitlines()]

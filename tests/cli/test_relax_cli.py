@@ -20,20 +20,9 @@ def logits(tmp_path):
     return path
 
 
-def test_tables_fit_a_terminal_and_the_picture_is_drawn(run_cli, logits, tmp_path):
-    done = run_cli("relax", logits, "--plot", tmp_path / "frontier.svg")
-    assert done.returncode == 0, done.stderr
-    assert max(len(line) for line in done.stdout.splitlines() if line[0] in "┃│") <= 80
-    assert "5 of 5 positions" in done.stdout
-    for name in rules.NAMED_RULES:
-        assert name in done.stdout
-    picture = (tmp_path / "frontier.svg").read_text()
-    assert "<svg" in picture
-    assert "saved as" in done.stderr
-
-
 def test_table_and_picture_mean_the_same_by_best(run_cli, logits, tmp_path):
     shown = run_cli("relax", logits, "--plot", tmp_path / "frontier.svg").stdout
+    assert "5 of 5 positions" in shown
     picture = (tmp_path / "frontier.svg").read_text()
     rows = json.loads(run_cli("relax", logits, "--json").stdout)["rules"]
     for row in rows:

@@ -41,11 +41,19 @@ def pair():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("scheme", ["with_replacement", "without_replacement"])
-def test_the_output_follows_the_target(pair, rule, scheme):
+@pytest.mark.parametrize(
+    ("tree", "scheme"),
+    [
+        ("2x2", "with_replacement"),
+        ("2x2", "without_replacement"),
+        (DynamicTree(6, 2, 3), "with_replacement"),
+    ],
+    ids=["with_replacement", "without_replacement", "dynamic"],
+)
+def test_the_output_follows_the_target(pair, rule, tree, scheme):
     target, draft = pair
     rng = np.random.default_rng(1)
-    options = {"tree": "2x2", "scheme": scheme, "rule": rule, "max_new_tokens": 3, "rng": rng}
+    options = {"tree": tree, "scheme": scheme, "rule": rule, "max_new_tokens": 3, "rng": rng}
     outputs = [
         generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(TEXTS)
     ]
@@ -148,17 +156,6 @@ def test_trees_grown_by_acceptance_keep_to_their_budget(pair):
         assert get_rule("level_sequential").expected_accepted(root) >= 0.0
     with pytest.raises(InvalidInput, match="num_nodes is 0"):
         DynamicTree(0, 2, 3)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_the_output_of_dynamic_trees_follows_the_target(pair, rule):
-    target, draft = pair
-    rng = np.random.default_rng(6)
-    options = {"tree": DynamicTree(6, 2, 3), "rule": rule, "max_new_tokens": 3, "rng": rng}
-    outputs = [
-        generate(logits_of(target), logits_of(draft), [0], **options).tokens for _ in range(TEXTS)
-    ]
-    assert p_value(outputs, dict(np.ndenumerate(target_law(target, 3)))) > 1e-6
 
 
 class Paths:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -90,32 +92,35 @@ def test_llama_cpp_tells_its_costs(run_cli: Any) -> None:
     assert costs["draft_ms"] == {"1": pytest.approx(4.0 / 3)}
 
 
-@pytest.fixture
-def metrics() -> Any:
-    """Address of metrics that count a run between the first reading and the second."""
-
-    answers = [scrape(a_run(requests=4)), scrape(a_run(requests=30))]
+@contextmanager
+def served(answer: Callable[[Any], str]) -> Iterator[str]:
+    """Address of a server that answers what is posted, or None, by a function."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            body = json.loads(self.rfile.read(length)) if length else None
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(answers.pop(0).encode())
+            self.wfile.write(answer(body).encode())
+
+        do_POST = do_GET
 
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}/metrics"
-    server.shutdown()
-    server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
-def test_an_address_is_watched(metrics: str, run_cli: Any) -> None:
+def test_an_address_is_watched(run_cli: Any) -> None:
+    """Metrics that count a run between the first reading and the second."""
     pytest.importorskip("httpx")
-    done = run_cli("advise", metrics, "--watch", ".01", "--json")
+    answers = [scrape(a_run(requests=4)), scrape(a_run(requests=30))]
+    with served(lambda _: answers.pop(0)) as address:
+        done = run_cli("advise", f"{address}/metrics", "--watch", ".01", "--json")
     assert done.returncode == 0, done.stderr
     assert "twice, 0.01 seconds apart" in done.stderr
     added = a_run(requests=30).steps - a_run(requests=4).steps
@@ -123,22 +128,6 @@ def test_an_address_is_watched(metrics: str, run_cli: Any) -> None:
 
 
 # --- C: a rule of one's own, in tests ---
-
-
-class TakesAll(type(mo.verifiers.get("single_draft"))):  # type: ignore[misc]
-    """Wrong on purpose: every first draft is accepted."""
-
-    name = "takes_all"
-
-    def decide(self, problem: Any, drafts: Any, exact: bool = False) -> Any:
-        decision = super().decide(problem, drafts, exact)
-        decision.accept[0] = 1.0
-        return decision
-
-
-def takes_the_chain(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
-    """Wrong on purpose, as a chain."""
-    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]
 
 
 FEW = {"num_trials": 400, "seconds": 20.0, "detect": 1.0}
@@ -216,53 +205,26 @@ def test_drafts_are_compared_on_the_same_texts(drafts: Any, run_cli: Any) -> Non
 # --- B: a server ---
 
 
-@pytest.fixture
-def llama_server() -> Any:
-    """Address of a server that answers as llama.cpp's with drafts, and tokenizes by "content"."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def answered(self, document: Any) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(document).encode())
-
-        def do_GET(self) -> None:
-            self.answered({"data": [{"id": "m"}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            count = body.get("max_tokens", 1)
-            self.answered(
-                {
-                    "tokens": [],
-                    "usage": {"completion_tokens": count},
-                    "timings": {"draft_n": 12, "draft_n_accepted": 9},
-                }
-            )
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def as_llama_cpp(body: Any) -> str:
+    """The answer of llama.cpp with drafts, which tokenizes by "content"."""
+    if body is None:
+        return json.dumps({"data": [{"id": "m"}]})
+    usage = {"completion_tokens": body.get("max_tokens", 1)}
+    timings = {"draft_n": 12, "draft_n_accepted": 9}
+    return json.dumps({"tokens": [], "usage": usage, "timings": timings})
 
 
-def test_an_address_needs_no_scheme_and_llama_cpp_is_told(llama_server: str) -> None:
+def test_an_address_needs_no_scheme_and_llama_cpp_is_told() -> None:
     pytest.importorskip("httpx")
     from mdsd_opt.servers.connection import Connection
     from mdsd_opt.servers.openai_completions import OpenAICompletions
 
-    connection = Connection(llama_server)
-    assert connection.url == f"http://{llama_server}"
-    adapter = object.__new__(OpenAICompletions)  # without the questions that it asks first
-    adapter.connection, adapter.model = connection, "m"
-    with pytest.raises(mo.MdsdError, match="take --api llamacpp"):
-        adapter.prompt("Once upon a time")
-    connection.close()
+    with served(as_llama_cpp) as address, closing(Connection(address)) as connection:
+        assert connection.url == f"http://{address}"
+        adapter = object.__new__(OpenAICompletions)  # without the questions that it asks first
+        adapter.connection, adapter.model = connection, "m"
+        with pytest.raises(mo.MdsdError, match="take --api llamacpp"):
+            adapter.prompt("Once upon a time")
 
 
 def test_cuda_is_a_device() -> None:
