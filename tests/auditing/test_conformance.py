@@ -14,11 +14,26 @@ import pytest
 
 import mdsd_opt as mo
 from mdsd_opt.trees import TreeRule, get_rule, rule_names
-from tests.package.test_newcomers import TakesAll, takes_the_chain
 
 FEW: dict[str, Any] = {"num_trials": 400, "detect": 1.0}
 AUDITS = ["lossless", *(f"lossless_{scheme}" for scheme in mo.drafts.SINGLE_MODEL_SCHEMES)]
 SingleDraft: Any = type(mo.verifiers.get("single_draft"))
+
+
+class TakesAll(SingleDraft):  # type: ignore[misc]
+    """Wrong on purpose: every first draft is accepted."""
+
+    name = "takes_all"
+
+    def decide(self, problem: Any, drafts: Any, exact: bool = False) -> Any:
+        decision = super().decide(problem, drafts, exact)
+        decision.accept[0] = 1.0
+        return decision
+
+
+def takes_the_chain(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:
+    """Wrong on purpose, as a chain."""
+    return [*map(int, drafts), int(rng.choice(p.shape[1], p=p[-1]))]
 
 
 def chain(p: Any, q: Any, drafts: Any, rng: Any) -> list[int]:

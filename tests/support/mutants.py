@@ -349,7 +349,8 @@ def main(arguments: list[str]) -> int:
                 record([*recorded(), judged := replace(mutant, killed_by=by)])
                 print(by or "LIVES", judged, flush=True)
             return 0
-        lost = gone({x.killed_by for x in old if "::" in x.killed_by})
+        here = [x for x in old if "::" in x.killed_by and x.planted(text_of(tree / x.file))]
+        lost = gone({x.killed_by for x in here})
         if arguments[0] == "anew":
             for k, mutant in enumerate(old):
                 if mutant.killed_by in lost and mutant.planted(text_of(tree / mutant.file)):
