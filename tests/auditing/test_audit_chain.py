@@ -10,15 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.chain_verifiers import (
-    CORRECT,
-    LOSSY,
-    drawn,
-    limit_laws,
-    mistaken,
-    residual,
-    standard,
-)
+from support.chain_verifiers import CORRECT, LOSSY, drawn, limit_laws, mistaken, residual, standard
 from support.text_sessions import pick
 
 import mdsd_opt as mo

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.planted_chains import (
-    BY_LAW,
-    Parts,
-    right_ones,
-    wrong_ones,
-)
+from support.planted_chains import BY_LAW, Parts, right_ones, wrong_ones
 
 import mdsd_opt as mo
 from mdsd_opt.auditing.laws import standard_laws, wide_laws
