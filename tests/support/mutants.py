@@ -259,7 +259,7 @@ def failing(tree: Path, tests: list[str]) -> str:
     # A group of processes that ends as one: a mutant may let one run for ever.
     run = subprocess.Popen(
         [*PYTEST, "-x", "-pno:cacheprovider", "--tb=no", f"@{asked}"],
-        cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        cwd=tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -271,6 +271,8 @@ def failing(tree: Path, tests: list[str]) -> str:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
         run.wait()
+    if unknown := re.search(r"^ERROR: not found: (.*)", told, re.M):
+        raise SystemExit(f"{unknown[1]} is gone: note anew what tests enter (mutants.py reach)")
     if failed := FAILED.search(told):
         return failed[1]
     return "" if run.returncode == 0 else f"pytest ends with {run.returncode}"
