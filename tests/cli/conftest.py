@@ -30,6 +30,16 @@ def biased(text, logits):
 
 
 @pytest.fixture
+def logits(tmp_path: Path) -> Path:
+    """Six positions of forty tokens, where the draft is near the target."""
+    rng = np.random.default_rng(0)
+    target = rng.standard_normal((6, 40)).astype(np.float32)
+    draft = target + rng.standard_normal((6, 40)).astype(np.float32)
+    np.savez(tmp_path / "own.npz", target=target, draft=draft)
+    return tmp_path / "own.npz"
+
+
+@pytest.fixture
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with what verbs read; models are noise, and a run has one rank."""
     monkeypatch.chdir(tmp_path)

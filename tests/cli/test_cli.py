@@ -25,16 +25,6 @@ def run(run_cli):
 
 
 @pytest.fixture
-def logits(tmp_path):
-    rng = np.random.default_rng(0)
-    target = rng.standard_normal((6, 40)).astype(np.float32)
-    path = tmp_path / "own.npz"
-    draft = target + rng.standard_normal((6, 40)).astype(np.float32)
-    np.savez(path, target=target, draft=draft)
-    return path
-
-
-@pytest.fixture
 def golden(tmp_path):
     p = [Fraction(309, 500), Fraction(177, 500), Fraction(7, 250)]
     q = [Fraction(373, 1000), Fraction(29, 50), Fraction(47, 1000)]

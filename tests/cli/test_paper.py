@@ -32,15 +32,6 @@ from mdsd_opt.evidence import mean_interval
 ASKED = ("-k", "1-2", "--schemes", "with_replacement", "--verifiers", "optimal,rrs")
 
 
-@pytest.fixture
-def logits(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    target = rng.standard_normal((6, 30)).astype(np.float32)
-    draft = target + rng.standard_normal((6, 30)).astype(np.float32)
-    np.savez(tmp_path / "my_logits.npz", target=target, draft=draft)
-    return tmp_path / "my_logits.npz"
-
-
 def asked_args(*more: str) -> tuple[str, ...]:
     return ("--num-drafts", "1-2", *ASKED[2:], *more)
 

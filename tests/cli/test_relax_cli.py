@@ -11,18 +11,9 @@ import mdsd_opt as mo
 from mdsd_opt.solvers.frontier import rules
 
 
-@pytest.fixture
-def logits(tmp_path):
-    rng = np.random.default_rng(4)
-    target = 2 * rng.standard_normal((5, 30))
-    path = tmp_path / "logits.npz"
-    np.savez(path, target=target, draft=target + rng.standard_normal((5, 30)))
-    return path
-
-
 def test_table_and_picture_mean_the_same_by_best(run_cli, logits, tmp_path):
     shown = run_cli("relax", logits, "--plot", tmp_path / "frontier.svg").stdout
-    assert "5 of 5 positions" in shown
+    assert "6 of 6 positions" in shown
     picture = (tmp_path / "frontier.svg").read_text()
     rows = json.loads(run_cli("relax", logits, "--json").stdout)["rules"]
     for row in rows:
@@ -35,7 +26,7 @@ def test_table_and_picture_mean_the_same_by_best(run_cli, logits, tmp_path):
 def test_numbers_are_those_of_the_functions(run_cli, logits):
     done = run_cli("relax", logits, "-k", "1,3", "--scheme", "without_replacement", "--json")
     document = json.loads(done.stdout)
-    assert document["positions"] == [0, 1, 2, 3, 4]
+    assert document["positions"] == [0, 1, 2, 3, 4, 5]
     sample = np.load(logits)
     for k in (1, 3):
         line = [point for point in document["frontier"] if point["num_drafts"] == k]
@@ -59,7 +50,7 @@ def test_numbers_are_those_of_the_functions(run_cli, logits):
 
 def test_positions_are_spread_evenly(run_cli, logits):
     done = run_cli("relax", logits, "-k", "1", "--positions", "2", "--json")
-    assert json.loads(done.stdout)["positions"] == [0, 4]
+    assert json.loads(done.stdout)["positions"] == [0, 5]
 
 
 def test_infinite_distances_are_told(run_cli, logits):
