@@ -92,11 +92,16 @@ class Pace:
         return most if calls >= most else max(int(calls), min(most, fewest))
 
     def is_short(self, needed: int) -> bool:
-        """Whether so many calls take long; those that take minutes get a limit of time."""
+        """Whether so many calls take long, or longer than there is time.
+
+        Without a limit those that take minutes get one.
+        """
         self._timed = time.perf_counter(), self.calls
-        if math.isinf(self.deadline) and self.seconds * needed > _PATIENCE:
+        if math.isfinite(self.deadline):
+            return self.affordable(1.0, needed) < needed
+        if self.seconds * needed > _PATIENCE:
             self.deadline = self.began + _SECONDS
-        return math.isfinite(self.deadline) or self.seconds * needed > _SECONDS
+        return self.seconds * needed > _SECONDS
 
     def time_up(self, needed: int, done: str = "") -> str:
         """Sentence about what was left undone, and what time it takes."""

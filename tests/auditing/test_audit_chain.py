@@ -77,7 +77,7 @@ def test_correct_code_passes(name: str, only_on: Callable[..., None]) -> None:
     assert_passes(report, *laws)
     assert [one.vocab_size for one in report.tried][-2:] == [32, 2_048]
     levels = report.coverage.levels
-    assert all(x.accepted > 0 < x.refused and x.accepted + x.refused <= 1 for x in levels)
+    assert all(x.accepted > 0 < x.refused and x.accepted + x.refused < 1 + 1e-9 for x in levels)
     assert "V up to 2,048" in report.verdict
     assert f"{len(laws)} were driven, exact up to {report.num_checks:,} random checks" in (
         report.verdict

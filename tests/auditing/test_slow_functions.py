@@ -64,6 +64,19 @@ def test_what_is_right_is_told_what_it_needs(milliseconds: int, clock: Clock) ->
     assert "times as long" not in said
 
 
+def test_a_limit_that_is_long_enough_changes_nothing(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_laws(monkeypatch, "random", "reversed")
+    function = clock.slow(WRONG["bonus from q"], 1e-6)
+    free, limited = (
+        mo.audit_chain(function, num_trials=500, seconds=seconds) for seconds in (None, 3_600)
+    )
+    assert [x.report.method for x in free.tried] == [x.report.method for x in limited.tried]
+    assert limited.tried[0].report.method == "driven"
+    assert limited.verdict == free.verdict
+
+
 def test_a_limit_leaves_laws_out_and_says_which(clock: Clock) -> None:
     report = mo.audit_chain(clock.slow(standard, 0.05), seconds=30)
     assert report.clean
