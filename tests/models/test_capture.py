@@ -27,7 +27,7 @@ def loaded():
 def test_logits_are_those_of_transformers(loaded):
     ids = loaded.encode("The capital of France is")
     with torch.inference_mode():
-        expected = loaded.model(torch.tensor([ids])).logits[0].float().numpy()
+        expected = loaded.model(torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
     logits = loaded.logits(ids, [0, len(ids) - 1])
     assert logits.dtype.name == "bfloat16"
     np.testing.assert_array_equal(logits.astype(np.float32), expected[[0, -1]])
