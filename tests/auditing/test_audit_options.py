@@ -59,7 +59,8 @@ def test_options_in_range_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.method == "auto"
     of_numpy = {"num_trials": np.int64(10), "false_alarm": np.float64(1e-6)}
     assert replace(options, **of_numpy, power=np.float64(0.99)) == options
-    assert Options(num_trials=10, seconds=1e-9).seconds == 1e-9
+    least = math.nextafter(0.0, 1.0)
+    assert Options(num_trials=10, seconds=least).seconds == least
     assert Options(num_trials=10).max_calls == MAX_CALLS
     assert Options(num_trials=10).deadline() == math.inf
     with monkeypatch.context() as clock:
