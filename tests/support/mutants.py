@@ -351,21 +351,20 @@ def main(arguments: list[str]) -> int:
                 record([*recorded(), judged := replace(mutant, killed_by=by)])
                 print(by or "LIVES", judged, flush=True)
             return 0
-        here = [x for x in old if "::" in x.killed_by and x.planted(text_of(tree / x.file))]
-        lost = gone({x.killed_by for x in here})
+        there = [x for x in old if x.killed_by and x.planted(text_of(tree / x.file))]
+        lost = gone({x.killed_by for x in there if "::" in x.killed_by})
         if arguments[0] == "anew":
-            for k, mutant in enumerate(old):
-                if mutant.killed_by in lost and mutant.planted(text_of(tree / mutant.file)):
-                    more = tests.get(f"{mutant.file}::{mutant.function}", [])
-                    near = [x for x in more if x not in lost] or [room_of(mutant.file)]
-                    old[k] = replace(mutant, killed_by=killer(tree, mutant, near))
-                    record(old)
-                    print(old[k].killed_by or "LIVES", mutant, flush=True)
+            for mutant in (x for x in there if x.killed_by in lost):
+                more = tests.get(f"{mutant.file}::{mutant.function}", [])
+                near = [x for x in more if x not in lost] or [room_of(mutant.file)]
+                by = killer(tree, mutant, near)
+                old[old.index(mutant)] = replace(mutant, killed_by=by)
+                record(old)
+                print(by or "LIVES", mutant, flush=True)
             return 0
         if lost:
             print(f"judge anew (mutants.py anew) what these killed, which are gone: {sorted(lost)}")
             return 1
-        there = [x for x in old if x.killed_by and x.planted(text_of(tree / x.file))]
         print(f"{len(there)} of {len(old)} were killed and have their lines", flush=True)
         for mutant in random.Random(seed).sample(there, min(count, len(there))):
             more = tests.get(f"{mutant.file}::{mutant.function}", [])
